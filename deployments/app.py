@@ -24,6 +24,13 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 )
 
 
+COMPILER_SETTINGS = {
+    *("processes", "compile_timeout_s", "compile_cpu_s", "max_wait_s"),
+    *("memory_limit_mb", "process_growth_mb", "options"),
+}
+"""Arguments of `GrammarCompiler` that have the same name in the config."""
+
+
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
     trusted = args.replica.engine.trust_remote_code
@@ -56,13 +63,7 @@ def grammar_compiler(
     return serve.deployment(**options)(GrammarCompiler).bind(
         model_source,
         store_url,
-        processes=args.processes,
-        compile_timeout_s=args.compile_timeout_s,
-        compile_cpu_s=args.compile_cpu_s,
-        memory_limit_mb=args.memory_limit_mb,
-        process_growth_mb=args.process_growth_mb,
-        max_wait_s=args.max_wait_s,
-        options=args.options.model_dump(),
+        **args.model_dump(include=COMPILER_SETTINGS),
         precompile=args.plain_precompile(),
         trust_remote_code=trust_remote_code,
     )

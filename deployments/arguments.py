@@ -66,13 +66,8 @@ class Scale(_Arguments):
             count = {"num_replicas": "auto", "autoscaling_config": self.autoscaling.model_dump()}
         return {
             **count,
-            "ray_actor_options": {
-                "num_cpus": self.num_cpus,
-                "num_gpus": self.num_gpus,
-                "resources": self.resources,
-            },
-            "max_ongoing_requests": self.max_ongoing_requests,
-            "max_queued_requests": self.max_queued_requests,
+            "ray_actor_options": self.model_dump(include={"num_cpus", "num_gpus", "resources"}),
+            **self.model_dump(include={"max_ongoing_requests", "max_queued_requests"}),
             "backpressure_config": {"status_code": 429, "retry_after_s": 1},
             "graceful_shutdown_timeout_s": self.drain_s,
             # Looking for the end of the last request often keeps a stop short.
@@ -229,15 +224,11 @@ class AppArguments(_Arguments):
     replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
 
     @model_validator(mode="after")
-    def _fits_the_engine(self) -> AppArguments:
+    def _fits_together(self) -> AppArguments:
         if len(set(self.model_names)) < len(self.model_names):
             raise ValueError(f"replica.engine.lora_adapters: {self.model_name} is the model's own name")
         if self.replica.engine.kind == "vllm" and self.store.startswith("memory:"):
             raise ValueError("store: vLLM's EngineCore is another process, which cannot see memory://; use file://")
-        return self
-
-    @model_validator(mode="after")
-    def _reports_what_is_allowed(self) -> AppArguments:
         if self.compiler.options.on_unsupported == "report" and not self.router.allow_unenforced:
             raise ValueError("compiler.options.on_unsupported: report contradicts router.allow_unenforced: false")
         return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,11 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.arguments import AppArguments
-from deployments.validation_messages import message_of
-from grammar_workers.near_names import NearNames
+from deployments.validation_messages import message_of, unknown_place
+from grammar_workers.strict_json import Place
+from grammar_workers.validation import place_of
 
 IMPORT_PATH = "deployments.app:build_app"
-KINDS = ("native", "vllm")
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
 
 
@@ -35,20 +33,10 @@ def load_config(path: Path, *, model: str | None = None, engine: str | None = No
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: not a mapping")
-    if model is not None or engine is not None:
-        _change_applications(data, model, engine)
-    if problems := config_problems(data):
+    config, problems = _checked(data, model, engine)
+    if config is None or problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
-    return ServeDeploySchema.model_validate(data)
-
-
-def _change_applications(data: dict[str, Any], model: str | None, engine: str | None) -> None:
-    """Where the file has what it should; anything else is told by `config_problems`."""
-    applications = data.get("applications")
-    for application in applications if isinstance(applications, list) else ():
-        arguments = application.get("args") if isinstance(application, dict) else None
-        if isinstance(arguments, dict):
-            _change(arguments, model, engine)
+    return config
 
 
 def _change(arguments: dict[str, Any], model: str | None, engine: str | None) -> None:
@@ -68,79 +56,51 @@ def _kind(replica: dict[str, Any]) -> Any:
 
 def config_problems(data: dict[str, Any]) -> list[str]:
     """Everything wrong with a config, each with its place; empty when it can be served."""
-    unknown = [_unknown(place, near) for place, near in _unknown_keys(ServeDeploySchema, data, "")]
-    if unknown:
-        return unknown
+    return _checked(data)[1]
+
+
+def _checked(
+    data: dict[str, Any], model: str | None = None, engine: str | None = None
+) -> tuple[ServeDeploySchema | None, list[str]]:
+    """The config, where it is one, and its problems."""
     try:
-        config = ServeDeploySchema.model_validate(data)
+        config = ServeDeploySchema.model_validate(data, extra="forbid")
     except ValidationError as error:
-        return problem_lines(error, "")
+        return None, problem_lines(error, ServeDeploySchema)
     problems = []
     for i, application in enumerate(config.applications):
         place = f"applications.{i}."
         if application.import_path != IMPORT_PATH:
             problems.append(f"`{place}import_path` is {application.import_path!r}, not {IMPORT_PATH!r}")
+        _change(application.args, model, engine)
         try:
             AppArguments.model_validate(application.args)
         except ValidationError as error:
-            problems += problem_lines(error, f"{place}args.")
+            problems += problem_lines(error, AppArguments, f"{place}args.")
         problems += [
             f"`{place}deployments` names {deployment.name!r}; there are only {', '.join(DEPLOYMENTS)}"
             for deployment in application.deployments
             if deployment.name not in DEPLOYMENTS
         ]
-    return problems
+    return config, problems
 
 
-def _unknown_keys(model: type[BaseModel], data: Any, place: str) -> list[tuple[str, str | None]]:
-    """The places of keys that `model` does not have, each with the key that may be meant."""
-    if not isinstance(data, dict):
-        return []  # a wrong type is for the schema itself to report
-    names = {field.alias or name: field for name, field in model.model_fields.items()}
-    near = NearNames(names)
-    found = [(f"{place}{key}", near.find(str(key))) for key in data if key not in names]
-    for key, value in data.items():
-        for inner in _models_in(names[key].annotation) if key in names else ():
-            items = enumerate(value) if isinstance(value, list) else ((None, value),)
-            for i, item in items:
-                found += _unknown_keys(inner, item, f"{place}{key}." if i is None else f"{place}{key}.{i}.")
-    return found
+def problem_lines(error: ValidationError, model: type[BaseModel], before: str = "") -> list[str]:
+    """One line for each problem that pydantic has found in a `model`, without the values that it has found.
 
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The pydantic models that a field of this type may hold."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
-
-
-def problem_lines(error: ValidationError, place: str) -> list[str]:
-    """One line for each problem that pydantic has found in what is at `place`, without the values that it has found."""
+    `before`: what leads to the model.
+    """
     lines = []
     for problem in error.errors():
-        where = place + ".".join(_written(problem["loc"]))
-        if problem["type"] == "extra_forbidden":
-            near = NearNames(_keys()).find(str(problem["loc"][-1]))
-            lines.append(_unknown(where, near))
-            continue
-        message = message_of(problem)
-        lines.append(f"`{where}`: {message}" if where else message)
+        if (unknown := unknown_place(problem, model.__pydantic_core_schema__)) is not None:
+            place, near, _ = unknown
+            lines.append(f"unknown key `{_written(before, place)}`" + (f"; is `{near}` meant?" if near else ""))
+        else:
+            place, _ = place_of(model.__pydantic_core_schema__, problem["loc"])
+            where, message = _written(before, place), message_of(problem)
+            lines.append(f"`{where}`: {message}" if where else message)
     return lines
 
 
-def _keys() -> set[str]:
-    """The keys of an application's arguments, and of all that is in them."""
-    models: list[type[BaseModel]] = [AppArguments]
-    for model in models:  # grows, but for specifications that hold each other
-        held = [inner for field in model.model_fields.values() for inner in _models_in(field.annotation)]
-        models += [inner for inner in held if inner not in models]
-    return {name for model in models for name in model.model_fields}
-
-
-def _unknown(place: str, near: str | None) -> str:
-    return f"unknown key `{place}`" + (f"; is `{near}` meant?" if near and not place.endswith(near) else "")
-
-
-def _written(location: Sequence[int | str]) -> list[str]:
-    """The keys of a place as the file has them: pydantic adds which kind of engine it has read."""
-    return [str(key) for i, key in enumerate(location) if i == 0 or location[i - 1] != "engine" or key not in KINDS]
+def _written(before: str, place: Place) -> str:
+    return before + ".".join(map(str, place))

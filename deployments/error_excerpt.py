@@ -16,10 +16,9 @@ def place_lines(error: GrammarError, specification: dict[str, Any] | None) -> li
     if error.pointer is not None:
         found = _at(specification, error.pointer)
         lines.append(f"  at {error.pointer or 'the root of the schema'}{'' if found is None else f': {found}'}")
-    text = (specification or {}).get("pattern", (specification or {}).get("text"))
     if error.position is not None:
         lines.append(f"  at position {error.position}")
-        if isinstance(text, str) and error.position <= len(text):
+        if (text := _text(specification)) is not None and error.position <= len(text):
             lines += [f"    {line}" for line in _marked(text, error.position)]
     return lines
 
@@ -33,10 +32,15 @@ def place_in_line(
         found = _at(specification, pointer)
         parts.append(f"{shown or 'the root of the schema'}{'' if found is None else f': {found}'}")
     if position is not None:
-        text = (specification or {}).get("pattern", (specification or {}).get("text"))
-        before = text[position : position + 20] if isinstance(text, str) and pointer is None else ""
+        before = (_text(specification) or "")[position : position + 20] if pointer is None else ""
         parts.append(f"character {position}{f', before {before!r}' if before else ''}")
     return f" (at {'; '.join(parts)})" if parts else ""
+
+
+def _text(specification: dict[str, Any] | None) -> str | None:
+    """The text that a position counts in."""
+    text = (specification or {}).get("pattern", (specification or {}).get("text"))
+    return text if isinstance(text, str) else None
 
 
 def _at(specification: dict[str, Any] | None, pointer: str) -> str | None:

@@ -17,47 +17,34 @@ _WIDTH = 30
 
 def compile_visibly(out: TextIO, stopped: Callable[[], bool] = lambda: False) -> None:
     """Compile what this machine lacks, and say so on `out`; nothing where all is there. Ends early if `stopped`."""
-    lines = _bars(stopped) if out.isatty() else (f"{line}\n" for line in _lines(stopped))
-    for line in lines:
-        out.write(line)
+    for text in _told(stopped, as_bar=out.isatty()):
+        out.write(text)
         out.flush()
 
 
 def compile_logged(logger: logging.Logger) -> None:
     """The same, and the lines are those of a log."""
-    for line in _lines(lambda: False):
-        logger.info(line)
+    for line in _told(lambda: False, as_bar=False):
+        logger.info(line.rstrip())
 
 
-def _lines(stopped: Callable[[], bool]) -> Iterator[str]:
-    """One at once, one every few seconds, and the end."""
-    told = -LINE_S
-    progress, seconds = None, 0.0
-    for progress, seconds in _compiling(stopped):
-        if seconds - told >= LINE_S:
-            told = seconds
-            yield f"{_words(progress)}, {seconds:.0f} s"
-    if progress is not None:
-        yield _end(progress, seconds)
-
-
-def _bars(stopped: Callable[[], bool]) -> Iterator[str]:
-    """Each in the place of the one before, and the end."""
-    progress, seconds = None, 0.0
-    for progress, seconds in _compiling(stopped):
-        yield f"\r{_words(progress)} {_bar(progress)} {seconds:.0f} s"
-    if progress is not None:
-        yield f"\n{_end(progress, seconds)}\n"
-
-
-def _compiling(stopped: Callable[[], bool]) -> Iterator[tuple[Progress, float]]:
-    """How far it is, and the seconds since the beginning."""
+def _told(stopped: Callable[[], bool], *, as_bar: bool) -> Iterator[str]:
+    """Lines: one at once, one every few seconds, and the end. `as_bar`: each bar in the place of the one before."""
     begun = time.monotonic()
+    told, seconds, progress = -LINE_S, 0.0, None
     compiling = compile_kernels()
     for progress in compiling:
-        yield progress, time.monotonic() - begun
+        seconds = time.monotonic() - begun
+        if as_bar:
+            yield f"\r{_words(progress)} {_bar(progress)} {seconds:.0f} s"
+        elif seconds - told >= LINE_S:
+            told = seconds
+            yield f"{_words(progress)}, {seconds:.0f} s\n"
         if stopped():
             compiling.close()
+    if progress is not None:
+        missing = " (the others when they are called)" if progress.done < progress.all else ""
+        yield "\n" * as_bar + f"{progress.done} kernels compiled in {seconds:.0f} s{missing}\n"
 
 
 def _words(progress: Progress) -> str:
@@ -67,8 +54,3 @@ def _words(progress: Progress) -> str:
 def _bar(progress: Progress) -> str:
     filled = _WIDTH * progress.done // progress.all
     return f"[{'#' * filled}{'.' * (_WIDTH - filled)}]"
-
-
-def _end(progress: Progress, seconds: float) -> str:
-    missing = " (the others when they are called)" if progress.done < progress.all else ""
-    return f"{progress.done} kernels compiled in {seconds:.0f} s{missing}"

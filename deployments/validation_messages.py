@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import CoreSchema
+
+from grammar_workers.near_names import NearNames
+from grammar_workers.strict_json import Place
+from grammar_workers.validation import place_of, unknown_field
+
 MESSAGES = {
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
@@ -37,3 +43,20 @@ def message_of(problem: Mapping[str, Any]) -> str:
     if (template := MESSAGES.get(problem["type"])) is None:
         return str(problem["msg"]).removeprefix("Value error, ")
     return template.format(**problem.get("ctx", {}))
+
+
+def unknown_place(problem: Mapping[str, Any], schema: CoreSchema) -> tuple[Place, str | None, list[str]] | None:
+    """The place of a field that its object does not have, the one that may be meant, and those that it has.
+
+    Args:
+        problem: One of `ValidationError.errors()`.
+        schema: That of the model.
+
+    Returns:
+        None for a problem of another kind.
+    """
+    if (unknown := unknown_field(problem)) is None:
+        return None
+    place, wanted = place_of(schema, unknown[0])
+    known = [str(field.get("validation_alias", name)) for name, field in wanted.get("fields", {}).items()]
+    return (*place, unknown[1]), NearNames(known).find(unknown[1]), known

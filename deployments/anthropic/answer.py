@@ -95,7 +95,8 @@ class MessagesAnswer:
         async with aclosing(self.events()) as events:
             async for _ in events:
                 pass
-        return {**self._message(), "content": self._blocks, **self._stop, **self._report()}
+        report = grammar_report(self._generation, [self._reader])
+        return {**self._message(), "content": self._blocks, **self._stop, **report}
 
     def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
@@ -118,15 +119,12 @@ class MessagesAnswer:
                         yield event
         for event in self._closed():
             yield event
-        self._stop = {"stop_reason": self._reason(last), "stop_sequence": last.get("stop_string")}
-        if self._stop["stop_reason"] != "stop_sequence":
-            self._stop["stop_sequence"] = None
-        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage(), **self._report()}
+        reason = self._reason(last)
+        stop_string = last["stop_string"] if reason == "stop_sequence" else None
+        self._stop = {"stop_reason": reason, "stop_sequence": stop_string}
+        report = grammar_report(self._generation, [self._reader])
+        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage(), **report}
         yield {"type": "message_stop"}
-
-    def _report(self) -> dict[str, Any]:
-        grammar = self._generation.grammar
-        return {} if grammar is None else {"grammar": grammar_report(grammar, [self._reader])}
 
     def _reason(self, last: dict[str, Any]) -> str:
         if last.get("finish_reason") != "stop":

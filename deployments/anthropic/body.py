@@ -5,29 +5,21 @@ As everywhere, a field that cannot be honoured is accepted only with the value t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
-from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Positive, Refused, contradiction
-from deployments.openai.constraints import ON_UNSUPPORTED, STRICT, StructuredOutputs
-from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
-from deployments.openai.sampling import Stop
+from deployments.openai.constraints import STRICT
+from deployments.openai.protocol import MAX_MESSAGES
+from deployments.openai.sampling import CommonBody, Stop
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from deployments.openai.translated import TranslatedBody
 from grammar_workers.errors import shortened
-from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast
@@ -118,11 +110,12 @@ class ThinkingDisabled(ClientModel):
     type: Literal["disabled"]
 
 
-class _Conversation(ClientModel):
+class _Conversation(TranslatedBody):
     """What both bodies have."""
 
-    ignores: ClassVar[str] = "a request"
     renames: ClassVar[str] = "a request of /v1/messages"
+    names: ClassVar[Mapping[str, str]] = FIELDS
+    parameters: ClassVar[str] = "input_schema"
     model: str = Field(description="A name from `/v1/models`.")
     messages: Annotated[list[MessageParam], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     system: Text | None = None
@@ -133,8 +126,6 @@ class _Conversation(ClientModel):
     output_format: JsonFormat | None = Field(None, description="The older place of `output_config.format`.")
     speed: Annotated[Any, Only("standard")] = None
 
-    _chat: ChatCompletionBody = PrivateAttr()
-
     @model_validator(mode="after")
     def _make_chat(self) -> _Conversation:
         # An answer that was cut before its first block leads to an empty message.
@@ -143,14 +134,13 @@ class _Conversation(ClientModel):
             message = "must end with the user: an answer cannot be begun for the model"
             raise contradiction("messages", message, ("messages", len(self.messages) - 1))
         messages, begins = chat_messages(self.system, given)
-        fields = {"messages": messages, **self._chat_fields()}
-        self._chat = inner_body(ChatCompletionBody, fields, lambda place: _in_this_body(place, begins))
-        return self
 
-    @property
-    def chat(self) -> ChatCompletionBody:
-        """The same request as a chat completion."""
-        return self._chat
+        def place(message: int) -> Place:
+            begun = begins[message]
+            return ("system",) if begun is None else ("messages", begun[0])
+
+        self._translate({"messages": messages, **self._chat_fields()}, place)
+        return self
 
     def _chat_fields(self) -> dict[str, Any]:
         config = self.output_config
@@ -171,69 +161,32 @@ class _Conversation(ClientModel):
             fields["tool_choice"] = named or names[choice.type]
             if not isinstance(choice, NoneChoice) and choice.disable_parallel_tool_use:
                 fields["parallel_tool_calls"] = False
-        return {name: value for name, value in fields.items() if value is not None}
+        return fields
 
 
 class CountTokensBody(_Conversation):
     """Body of `POST /v1/messages/count_tokens`."""
 
 
-class MessagesBody(_Conversation):
+class MessagesBody(CommonBody, _Conversation):
     """Body of `POST /v1/messages`."""
 
     max_tokens: Positive = Field(description="The most tokens to generate, thoughts included.")
-    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stop_sequences: Stop | None = Field(None, description="Texts that end the answer; they are no part of it.")
     temperature: StrictFloat | None = Field(None, ge=0, le=1, allow_inf_nan=False, description="0 is greedy.")
-    top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
     top_k: StrictInt | None = Field(None, ge=0, description="Only so many likeliest allowed tokens; 0: all.")
-    structured_outputs: StructuredOutputs | None = Field(
-        None, description="What the text of the answer must match, as in a chat completion."
-    )
-    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     inference_geo: Annotated[Any, Refused("this server is where it is")] = None
     container: Annotated[Any, Refused("nothing here runs code")] = None
     mcp_servers: Annotated[Any, Refused("offer functions in `tools`")] = None
 
     def _chat_fields(self) -> dict[str, Any]:
-        given = {
-            "max_completion_tokens": self.max_tokens,
-            "stream": self.stream,
-            "stop": self.stop_sequences or None,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-            "structured_outputs": self.structured_outputs,
-            "on_unsupported": self.on_unsupported,
-        }
         fields = super()._chat_fields()
-        if "response_format" in fields and self.structured_outputs is not None:
+        if fields["response_format"] is not None and self.structured_outputs is not None:
             raise contradiction("structured_outputs", "does not go with a format of the text: give one of them")
-        return fields | {name: value for name, value in given.items() if value is not None}
+        own = {"max_completion_tokens": self.max_tokens, "stop": self.stop_sequences or None}
+        return {**fields, **self.settings(CommonBody), **own}
 
 
 def _chat_tool(tool: ToolParam) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": {**function, "strict": tool.strict}}
-
-
-def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
-    """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
-    match place:
-        case ("messages", int(message), *_):
-            begun = begins[message]
-            if begun is None:
-                return ("system",)
-            return ("messages", begun[0])
-        case ("tools", int(tool), "function", "parameters"):
-            return ("tools", tool, "input_schema")
-        case (str(field), *rest):
-            return (*FIELDS.get(field, field).split("."), *rest)
-    return place
-
-
-def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
-    """Field and pointer of the chat completion, by the names that this body's fields have."""
-    if param == "tools" and pointer is not None:
-        pointer = pointer.replace("/function/parameters", "/input_schema", 1).replace("/function", "", 1)
-    return (None if param is None else FIELDS.get(param, param)), pointer

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 from deployments.http.body_errors import shown_place
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import contradiction
-from deployments.openai.chat_messages import MAX_PARTS
-from deployments.openai.tool_bodies import FunctionName
+from deployments.openai.chat_messages import MAX_PARTS, joined
+from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.errors import shortened
 from grammar_workers.validation import FailFast, by_json_type
 
@@ -130,13 +130,13 @@ def chat_messages(
     messages: list[dict[str, Any]] = []
     begins: list[tuple[int, int] | None] = []
     if system is not None:
-        messages.append({"role": "system", "content": _joined(system)})
+        messages.append({"role": "system", "content": joined(system)})
         begins.append(None)
     for place, message in enumerate(given):
         blocks = [TextBlock(text=message.content)] if isinstance(message.content, str) else message.content
         for index, block in enumerate(blocks):
             if isinstance(block, ToolResultBlock):
-                text = ("Error: " if block.is_error else "") + _joined(block.content)
+                text = ("Error: " if block.is_error else "") + joined(block.content)
                 messages.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": text})
                 begins.append((place, index))
         rest = [block for block in blocks if not isinstance(block, ToolResultBlock)]
@@ -156,18 +156,10 @@ def _turn(role: str, blocks: Sequence[Block]) -> dict[str, Any]:
     if thoughts:
         turn["reasoning_content"] = "".join(thoughts)
     calls = [
-        {
-            "id": block.id,
-            "type": "function",
-            "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)},
-        }
+        call_of(block.id, block.name, json.dumps(block.input, ensure_ascii=False))
         for block in blocks
         if isinstance(block, ToolUseBlock)
     ]
     if calls:
         turn["tool_calls"] = calls
     return turn
-
-
-def _joined(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)

@@ -24,7 +24,8 @@ class JsonValue:
         """How many characters of `text` belong to the value."""
         for position, character in enumerate(text):
             if self._quoted:
-                self._read_quoted(character)
+                self._quoted = self._escaped or character != '"'
+                self._escaped = character == "\\" and not self._escaped
             elif character == '"':
                 self._quoted = True
             elif character in "{[":
@@ -44,14 +45,6 @@ class JsonValue:
         """The part of `text` that belongs to the value, and the rest."""
         many = self.feed(text)
         return text[:many], text[many:]
-
-    def _read_quoted(self, character: str) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif character == "\\":
-            self._escaped = True
-        elif character == '"':
-            self._quoted = False
 
 
 class RawReader:

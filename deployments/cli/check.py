@@ -65,13 +65,8 @@ def run(options: argparse.Namespace) -> int:
         asked = specification(options.schema, text, options.kind)
         if options.strict and asked["type"] == "json_schema" and policies.on_unsupported != "report":
             refuse_mistakes(asked.get("schema"), "")
-        finding = _compile(
-            asked,
-            _vocabulary(options.model, options.trust_remote_code),
-            policies,
-            count=options.examples,
-            seed=options.seed,
-        )
+        vocabulary = _vocabulary(options.model, options.trust_remote_code)
+        finding = _compile(asked, vocabulary, policies, count=options.examples, seed=options.seed)
     except GrammarError as error:
         if options.json:
             print(json.dumps({"supported": False, "error": error.to_dict()}, ensure_ascii=False))

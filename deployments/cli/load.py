@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +13,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-PROMPT = "Extract the person: Alice Moore is 34 years old and lives in Paris."
+from deployments.cli.server import chunk_in
+from deployments.http.examples import PROMPT
+
 WARM_SCHEMAS = 8
 
 
@@ -101,9 +102,8 @@ async def _ask(http: httpx.AsyncClient, body: dict[str, Any], report: Report) ->
                 report.failures[str(response.status_code)] += 1
                 return
             async for line in response.aiter_lines():
-                if not line.startswith("data: ") or line == "data: [DONE]":
+                if (chunk := chunk_in(line)) is None:
                     continue
-                chunk = json.loads(line.removeprefix("data: "))
                 if "error" in chunk:
                     report.failures["error in a stream"] += 1
                     return

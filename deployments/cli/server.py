@@ -71,8 +71,7 @@ class Server:
             if response.is_error:
                 response.read()
             for line in _checked(response).iter_lines():
-                if line.startswith("data: ") and (data := line.removeprefix("data: ")) != "[DONE]":
-                    chunk = json.loads(data)
+                if (chunk := chunk_in(line)) is not None:
                     if "error" in chunk:
                         raise ServerFailure(chunk["error"]["message"])
                     yield chunk
@@ -84,6 +83,12 @@ class Server:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ServerFailure(f"no answer from {self._url}: {reason}. Is it running? (`turnstile serve`)") from error
+
+
+def chunk_in(line: str) -> dict[str, Any] | None:
+    """The chunk that a line of a stream holds."""
+    data = line.removeprefix("data: ")
+    return None if data in (line, "[DONE]") else dict(json.loads(data))
 
 
 def _checked(response: httpx.Response) -> httpx.Response:

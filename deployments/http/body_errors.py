@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from deployments.http.errors import ApiError
 from deployments.http.fields import contradiction
-from deployments.validation_messages import MESSAGES, message_of
+from deployments.validation_messages import MESSAGES, message_of, unknown_place
 from grammar_workers.errors import shortened
-from grammar_workers.near_names import NearNames
 from grammar_workers.strict_json import JsonTextError, Place
 from grammar_workers.validation import place_of, pointer, unknown_field
 
@@ -96,20 +95,12 @@ def shown_place(place: Place) -> str:
 
 def _line(problem: Problem, model: type[BaseModel]) -> str:
     place = shown_place(place_of_problem(problem, model))
-    message = _message(problem, model)
     if (instead := problem.get("ctx", {}).get("instead")) is not None:
         return f"unknown field `{place}`: send " + (instead if "`" in instead else f"`{instead}`")
-    if (unknown := unknown_field(problem)) is not None:
-        near = _near_field(*unknown, model)
-        return f"unknown field `{place}`" + (f"; is `{near}` meant?" if near else "")
+    if (unknown := unknown_place(problem, model.__pydantic_core_schema__)) is not None:
+        return f"unknown field `{place}`" + (f"; is `{near}` meant?" if (near := unknown[1]) else "")
+    message = _message(problem, model)
     return f"`{place}`: {message}" if place else message
-
-
-def _near_field(around: tuple[int | str, ...], name: str, model: type[BaseModel]) -> str | None:
-    """The field of the object at a location of pydantic's that may be meant by an unknown one."""
-    _, wanted = place_of(model.__pydantic_core_schema__, around)
-    known = (field.get("validation_alias", known) for known, field in wanted.get("fields", {}).items())
-    return NearNames(one for one in known if isinstance(one, str)).find(name)
 
 
 def _message(problem: Problem, model: type[BaseModel]) -> str:

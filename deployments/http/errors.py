@@ -87,15 +87,11 @@ GENERATION: Answers = {
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 
 
-class AnthropicErrorDetail(BaseModel):
+class AnthropicErrorDetail(ErrorDetail):
     """What went wrong, in Anthropic's words; the other fields as in `ErrorDetail`, where they say something."""
 
-    type: str
-    message: str
     param: str | None = None
     code: str | None = None
-    pointer: str | None = None
-    position: int | None = None
 
 
 class AnthropicErrorBody(BaseModel):
@@ -118,12 +114,17 @@ Places = tuple[tuple[str, ...], ...]
 """Beginnings of pointers into a specification, what the client wrote there, and its field where it is another one."""
 
 
-def in_the_body(pointer: str, places: Sequence[tuple[str, ...]], param: str) -> tuple[str, str]:
-    """A pointer into a specification as one into what the client wrote, and the field where that is."""
+def in_the_body(
+    param: str | None, pointer: str | None, places: Sequence[tuple[str, ...]]
+) -> tuple[str | None, str | None]:
+    """The field where the client wrote what stands at a pointer into a specification, and the pointer into that.
+
+    `param` is the field of the specification.
+    """
     for inside, place, *field in places:
-        if f"{pointer}/".startswith(f"{inside}/"):
-            return place + pointer[len(inside) :], field[0] if field else param
-    return pointer, param
+        if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
+            return field[0] if field else param, place + pointer[len(inside) :]
+    return param, pointer
 
 
 class ApiError(Exception):
@@ -190,12 +191,10 @@ class ApiError(Exception):
         the value that is shown.
         """
         inside, position = error.get("pointer"), error.get("position")
-        pointer = inside
-        if inside is not None:
-            pointer, param = in_the_body(inside, places, param)
+        field, pointer = in_the_body(param, inside, places)
         shown = None if pointer is None else shortened(pointer, MAX_POINTER)
         where = place_in_line(inside, shown, position, specification)
-        return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
+        return cls(400, error["message"] + where, param=field, code=error["code"], pointer=pointer, position=position)
 
     @classmethod
     def grammar_not_found(cls, key: str) -> ApiError:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-_PROMPT = "Extract the person: Alice Moore is 34 years old and lives in Paris."
+PROMPT = "Extract the person: Alice Moore is 34 years old and lives in Paris."
 _PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0}},
-    "required": ["name", "age"],
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "city": {"type": "string", "maxLength": 40},
+    },
+    "required": ["name", "age", "city"],
     "additionalProperties": False,
 }
+AS_PERSON = {"type": "json_schema", "schema": _PERSON}
 _TOOL = {"name": "save_person", "description": "Stores a person.", "parameters": _PERSON}
 
 
 def _chat(**fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": _PROMPT}], "max_tokens": 200, **fields}
+    return {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 200, **fields}
 
 
 def _outputs(**fields: Any) -> dict[str, Any]:
@@ -31,7 +36,7 @@ CHAT_COMPLETIONS = _shown(
         "JSON Schema": _chat(
             response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": _PERSON}}
         ),
-        "JSON Schema, short": _chat(response_format={"type": "json_schema", "schema": _PERSON}),
+        "JSON Schema, short": _chat(response_format=AS_PERSON),
         "any JSON object": _chat(response_format={"type": "json_object"}),
         "regular expression": _chat(response_format={"type": "regex", "pattern": "[A-Z][a-z]{2,9} [0-9]{1,3}"}),
         "grammar": _chat(response_format={"type": "grammar", "grammar": 'root ::= "yes" | "no" " thanks"?'}),
@@ -62,14 +67,12 @@ CHAT_COMPLETIONS = _shown(
         "structured_outputs: banned_words": _outputs(banned_words=["Paris", "London"]),
         "structured_outputs: all_of": _outputs(
             all_of=[
-                {"type": "json_schema", "schema": _PERSON},
+                AS_PERSON,
                 {"type": "banned_words", "words": ["Alice"], "case_sensitive": True},
             ]
         ),
         "banned words in free text": _chat(banned_words={"words": ["Paris"], "whole_words": True}, max_tokens=40),
-        "complete within the budget": _chat(
-            response_format={"type": "json_schema", "schema": _PERSON}, finish_within_budget=True, max_tokens=60
-        ),
+        "complete within the budget": _chat(response_format=AS_PERSON, finish_within_budget=True, max_tokens=60),
         "what the mask did": _chat(
             structured_outputs={"choice": ["yes", "no"]},
             logprobs=True,
@@ -77,10 +80,10 @@ CHAT_COMPLETIONS = _shown(
             raw_logprobs=True,
             diagnostics=True,
         ),
-        "beam search": _chat(beam_search={"num_beams": 3}, response_format={"type": "json_schema", "schema": _PERSON}),
+        "beam search": _chat(beam_search={"num_beams": 3}, response_format=AS_PERSON),
         "conditional sampling": _chat(
             conditional_sampling={"particles": 4, "resample_below": 0.5},
-            response_format={"type": "json_schema", "schema": _PERSON},
+            response_format=AS_PERSON,
         ),
         "sampling beyond OpenAI's": _chat(
             top_k=20,
@@ -94,9 +97,7 @@ CHAT_COMPLETIONS = _shown(
         "tools": _chat(
             tools=[{"type": "function", "function": _TOOL}], tool_choice="required", parallel_tool_calls=False
         ),
-        "thoughts before the answer": _chat(
-            thinking=True, response_format={"type": "json_schema", "schema": _PERSON}, finish_within_budget=True
-        ),
+        "thoughts before the answer": _chat(thinking=True, response_format=AS_PERSON, finish_within_budget=True),
         "a stream with usage": _chat(stream=True, stream_options={"include_usage": True}, max_tokens=20),
         "who asks": _chat(user="u-17", metadata={"experiment": "4"}, max_completion_tokens=20, max_tokens=None),
     }
@@ -114,23 +115,23 @@ RESPONSES = _shown(
     {
         "text": {"input": "Hello", "instructions": "Be brief.", "max_output_tokens": 20},
         "JSON Schema": {
-            "input": _PROMPT,
+            "input": PROMPT,
             "text": {"format": {"type": "json_schema", "name": "person", "schema": _PERSON, "strict": True}},
         },
-        "regular expression": {"input": _PROMPT, "text": {"format": {"type": "regex", "pattern": "[a-z]{3}"}}},
+        "regular expression": {"input": PROMPT, "text": {"format": {"type": "regex", "pattern": "[a-z]{3}"}}},
         "tools": {
-            "input": [{"role": "user", "content": _PROMPT}],
+            "input": [{"role": "user", "content": PROMPT}],
             "tools": [{"type": "function", **_TOOL}],
             "tool_choice": {"type": "function", "name": "save_person"},
         },
     }
 )
 
-_MESSAGE = {"model": "turnstile-tiny", "max_tokens": 100, "messages": [{"role": "user", "content": _PROMPT}]}
+_MESSAGE = {"model": "turnstile-tiny", "max_tokens": 100, "messages": [{"role": "user", "content": PROMPT}]}
 MESSAGES = _shown(
     {
         "text": {**_MESSAGE, "system": "Be brief.", "max_tokens": 20},
-        "JSON Schema": {**_MESSAGE, "output_config": {"format": {"type": "json_schema", "schema": _PERSON}}},
+        "JSON Schema": {**_MESSAGE, "output_config": {"format": AS_PERSON}},
         "tools": {
             **_MESSAGE,
             "tools": [{"name": "save_person", "description": "Stores a person.", "input_schema": _PERSON}],
@@ -140,13 +141,13 @@ MESSAGES = _shown(
 )
 
 COUNT_TOKENS = _shown({"text": {key: value for key, value in _MESSAGE.items() if key != "max_tokens"}})
-TOKENIZE = _shown({"text": {"prompt": _PROMPT}, "conversation": {"messages": [{"role": "user", "content": _PROMPT}]}})
+TOKENIZE = _shown({"text": {"prompt": PROMPT}, "conversation": {"messages": [{"role": "user", "content": PROMPT}]}})
 DETOKENIZE = _shown({"token ids": {"tokens": [72, 105]}})
 
 GRAMMARS = _shown(
     {
         "a specification": {"specification": {"type": "regex", "pattern": "[a-z]+"}},
-        "as in a completion": {"response_format": {"type": "json_schema", "schema": _PERSON}},
+        "as in a completion": {"response_format": AS_PERSON},
         "in the background": {"structured_outputs": {"choice": ["yes", "no"]}, "wait": False},
     }
 )

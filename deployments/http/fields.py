@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers.strict_json import JsonTextError, parse_json
-from grammar_workers.validation import FailFast, at_most
+from grammar_workers.validation import at_most
 
 MAX_METADATA = 64
 
@@ -20,7 +20,6 @@ DecimalName = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,9})$")]
 """A number as the key of an object."""
 
 Metadata = Annotated[dict[str, str], at_most(MAX_METADATA)]
-NoTexts = Annotated[list[str], FailFast(), Field(max_length=0)]
 
 
 def text_parts(*kinds: str) -> BeforeValidator:
@@ -38,11 +37,7 @@ def text_parts(*kinds: str) -> BeforeValidator:
 def refusal_as_text(part: Any) -> Any:
     """A part of the type `refusal`, which earlier answers of other servers have, as one of text."""
     if isinstance(part, dict) and part.get("type") == "refusal" and "refusal" in part:
-        return {
-            **{name: value for name, value in part.items() if name != "refusal"},
-            "type": "text",
-            "text": part["refusal"],
-        }
+        return {name: part[name] for name in part if name != "refusal"} | {"type": "text", "text": part["refusal"]}
     return part
 
 
@@ -66,10 +61,11 @@ class Only:
         return {"enum": list(self.accepted)}
 
 
-class Refused:
+class Refused(Only):
     """Annotation of a field of OpenAI's API that accepts null alone. `reason`: why, and what to send instead."""
 
     def __init__(self, reason: str) -> None:
+        super().__init__()
         self.reason = reason
 
     def check(self, value: Any) -> Any:
@@ -77,11 +73,8 @@ class Refused:
             raise PydanticCustomError("refused_field", "is not supported: {reason}", {"reason": self.reason})
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"enum": [None], "description": f"Not supported: {self.reason}."}
+        return {"enum": list(self.accepted), "description": f"Not supported: {self.reason}."}
 
 
 def contradiction(param: str, message: str, place: tuple[str | int, ...] = ()) -> PydanticCustomError:

@@ -20,6 +20,18 @@ MAX_BUCKETS = 10_000
 """Tenants remembered. Where no API keys are configured their names are the clients' choice."""
 
 
+@contextlib.contextmanager
+def counted(counts: Counter[str], tenant: str) -> Iterator[None]:
+    """Count a tenant in while the block lasts; who is not counted is not in `counts`."""
+    counts[tenant] += 1
+    try:
+        yield
+    finally:
+        counts[tenant] -= 1
+        if not counts[tenant]:
+            del counts[tenant]
+
+
 class RateLimits:
     """The buckets and counts of all tenants in one router replica.
 
@@ -78,13 +90,8 @@ class RateLimits:
                 code="rate_limit_exceeded",
                 headers={"Retry-After": "1"},
             )
-        self._under_way[tenant.name] += 1
-        try:
+        with counted(self._under_way, tenant.name):
             yield
-        finally:
-            self._under_way[tenant.name] -= 1
-            if not self._under_way[tenant.name]:
-                del self._under_way[tenant.name]
 
     def _shared(self, limit: RateLimit, share: RateLimit) -> str:
         """Return the part of the limit that this router enforces, in words; empty where it enforces all."""

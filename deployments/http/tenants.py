@@ -128,7 +128,7 @@ def _read_keys(text: bytes) -> _KeyFile:
 def _reason(error: Exception) -> str:
     """One line, which never repeats a value: it may be a key."""
     if isinstance(error, ValidationError):
-        return f"{'; '.join(problem_lines(error, ''))} (docs/api.md, Tenants, shows such a file)"
+        return f"{'; '.join(problem_lines(error, _KeyFile))} (docs/api.md, Tenants, shows such a file)"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"it is not YAML: {error.problem} in line {error.problem_mark.line + 1}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

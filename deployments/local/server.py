@@ -22,6 +22,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 from deployments.arguments import AppArguments
 from deployments.cli.arguments import UsageFailure
 from deployments.config_file import ConfigError, load_config
+from deployments.http.examples import AS_PERSON, PROMPT
 from deployments.kernel_progress import compile_visibly
 from deployments.local import preflight
 from deployments.local.stop import StopSignals, finish_requests, remove_sessions, stop_all
@@ -30,21 +31,9 @@ POLL_S = 0.25
 REPEAT_S = 5.0
 
 EXAMPLE = {
-    "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old and lives in Paris."}],
+    "messages": [{"role": "user", "content": PROMPT}],
     "temperature": 0,
-    "response_format": {
-        "type": "json_schema",
-        "schema": {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string", "maxLength": 40},
-                "age": {"type": "integer", "minimum": 0, "maximum": 150},
-                "city": {"type": "string", "maxLength": 40},
-            },
-            "required": ["name", "age", "city"],
-            "additionalProperties": False,
-        },
-    },
+    "response_format": AS_PERSON,
 }
 
 

@@ -34,6 +34,11 @@ Content = Annotated[
 ]
 
 
+def joined(content: str | list[Any]) -> str:
+    """The text of a content, which is text or parts with a `text`."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class Message(ClientModel):
     """One turn of a conversation. Clients send a previous answer back as their packages parsed it."""
 
@@ -63,14 +68,12 @@ class Message(ClientModel):
 
     def sent_characters(self) -> int:
         """Of what the message says."""
-        given = self.content or self.refusal or ""
-        parts = [given] if isinstance(given, str) else [part.text for part in given]
-        return sum(map(len, parts)) + sum(len(call.function.arguments) for call in self.tool_calls or ())
+        said = len(joined(self.content or self.refusal or ""))
+        return said + sum(len(call.function.arguments) for call in self.tool_calls or ())
 
     def template_input(self) -> dict[str, Any]:
         """The message as chat templates take it: plain text, and `developer` by its older name."""
-        content = self.content or self.refusal or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        text = joined(self.content or self.refusal or "")
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
         if self.tool_calls:
             message["tool_calls"] = [call.template_input() for call in self.tool_calls]

@@ -24,6 +24,7 @@ from deployments.openai.logprobs import (
     chat_logprobs,
     diagnostics,
 )
+from deployments.openai.protocol import GenerationBody
 from deployments.routing.tiers import Event, Generation
 
 
@@ -96,61 +97,58 @@ class AnswerMessage(BaseModel):
     tool_calls: list[AnswerCall] | None = None
 
 
-class ChatChoice(BaseModel):
+class _Choice(BaseModel):
+    index: int
+    diagnostics: list[StepDiagnostics] | None = None
+    conditional_sampling: ConditionalEstimate | None = None
+
+
+class ChatChoice(_Choice):
     """One answer to a conversation. `length` means cut: such text need not match the constraint.
 
     `grammar_start`: with a constraint behind thoughts, how many characters were generated before the place from which
     it applied; null where the output was cut before.
     """
 
-    index: int
     message: AnswerMessage
     finish_reason: Literal["stop", "length", "tool_calls"]
     grammar_start: int | None = None
     logprobs: ChatLogprobs | None = None
-    diagnostics: list[StepDiagnostics] | None = None
-    conditional_sampling: ConditionalEstimate | None = None
 
 
-class TextChoice(BaseModel):
+class TextChoice(_Choice):
     """One continuation of a prompt. `length` means cut: such text need not match the constraint."""
 
-    index: int
     text: str
     finish_reason: Literal["stop", "length"]
     logprobs: TextLogprobs | None = None
-    diagnostics: list[StepDiagnostics] | None = None
-    conditional_sampling: ConditionalEstimate | None = None
 
 
-class ChatCompletion(BaseModel):
+class _Completion(BaseModel):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: Usage
+    grammar: GrammarReport | None = None
+
+
+class ChatCompletion(_Completion):
     """Answer of `POST /v1/chat/completions`."""
 
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
-    usage: Usage
-    grammar: GrammarReport | None = None
 
 
-class TextCompletion(BaseModel):
+class TextCompletion(_Completion):
     """Answer of `POST /v1/completions`."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[TextChoice]
-    usage: Usage
-    grammar: GrammarReport | None = None
 
 
 class Answer:
-    """Formats one generation, which its caller closes; `logprobs`: they were asked. `choices`: of each prompt.
+    """Formats one generation, which its caller closes.
 
     `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
     the shape is that of `/v1/completions`.
@@ -158,21 +156,21 @@ class Answer:
 
     def __init__(
         self,
+        body: GenerationBody,
         generation: Generation,
+        readers: Sequence[OutputParser],
         *,
         request_id: str,
         model: str,
         system_fingerprint: str,
-        logprobs: bool,
-        choices: int = 1,
-        readers: Sequence[OutputParser] = (),
     ) -> None:
         self._generation = generation
         self._chat = bool(readers)
-        self._logprobs = logprobs
+        self._logprobs = body.top_logprobs_wanted() is not None
+        self._include_usage = body.include_usage
         self._choices = len(generation.first)
         self._readers = readers
-        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[::choices])
+        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[:: body.choices])
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
@@ -201,19 +199,20 @@ class Answer:
             part = {"message": self._message(index, text, reason)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
             choices.append({"index": index, **part, **told, **self._end(index, reason), **estimates[index]})
-        return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
+        grammar = grammar_report(self._generation, self._readers)
+        return {**self._head, "choices": choices, "usage": self._usage(), **grammar}
 
-    def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
-        blocks, request_id = self._blocks(include_usage), str(self._head["id"])
-        return ended(blocks, request_id, lambda error: block(error.body()), mark=b"data: [DONE]\n\n")
+        request_id = str(self._head["id"])
+        return ended(self._blocks(), request_id, lambda error: block(error.body()), mark=b"data: [DONE]\n\n")
 
-    async def _blocks(self, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    async def _blocks(self) -> AsyncGenerator[bytes, None]:
         """`blocks` but for the last. Raises `ApiError`."""
         head: dict[str, Any] = {**self._head, "object": "chat.completion.chunk" if self._chat else "text_completion"}
-        if include_usage:
+        if self._include_usage:
             head["usage"] = None
-        grammar = self._grammar()
+        grammar = grammar_report(self._generation, self._readers)
         told_again = grammar if grammar and grammar["grammar"]["unenforced"] else {}
         running = self._choices
         for index in range(self._choices if self._chat else 0):
@@ -229,7 +228,7 @@ class Answer:
                         grammar = grammar or told_again
                     yield block({**head, "choices": [choice], **grammar})
                     grammar = {}
-        if include_usage:
+        if self._include_usage:
             yield block({**head, "choices": [], "usage": self._usage()})
 
     async def _events(self) -> AsyncGenerator[Event, None]:
@@ -303,10 +302,6 @@ class Answer:
             "total_tokens": self._prompt_tokens + self._completion_tokens,
         }
 
-    def _grammar(self) -> dict[str, Any]:
-        grammar = self._generation.grammar
-        return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
-
 
 def _estimate(event: Event) -> dict[str, Any]:
     """`conditional_sampling` of a choice, at its end, where it was asked for."""
@@ -315,8 +310,10 @@ def _estimate(event: Event) -> dict[str, Any]:
     return {"conditional_sampling": {name: told[name] for name in ConditionalEstimate.model_fields}}
 
 
-def grammar_report(grammar: dict[str, Any], readers: Sequence[OutputParser]) -> dict[str, Any]:
-    """Data of `GrammarReport`."""
-    thinks = any(reader.thoughts is not None for reader in readers)
-    applies_to = "answer" if thinks else "output"
-    return {**{name: grammar[name] for name in ("key", "source", "notes", "unenforced")}, "applies_to": applies_to}
+def grammar_report(generation: Generation, readers: Sequence[OutputParser]) -> dict[str, Any]:
+    """The field `grammar` of an answer, data of `GrammarReport`; nothing without a constraint."""
+    if (grammar := generation.grammar) is None:
+        return {}
+    applies_to = "answer" if any(reader.thoughts is not None for reader in readers) else "output"
+    told = {name: grammar[name] for name in ("key", "source", "notes", "unenforced")}
+    return {"grammar": {**told, "applies_to": applies_to}}

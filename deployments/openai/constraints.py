@@ -133,6 +133,10 @@ class BannedWords(ClientModel):
     whole_words: StrictBool = Field(False, description="Only between characters that are no letter, digit or `_`.")
 
 
+AnyJsonSchema = Annotated[
+    Annotated[dict[str, Any], Tag("object")] | Annotated[StrictBool, Tag("boolean")] | Annotated[str, Tag("string")],
+    by_json_type("a JSON Schema: an object, a boolean, or the JSON text of one"),
+]
 AnyBannedWords = Annotated[
     Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
     by_json_type("a list of words, or an object with `words`"),
@@ -155,15 +159,9 @@ class StructuredOutputs(ClientModel):
     The keys `pattern`, `positions`, `automaton`, `substring`, `banned_words` and `all_of` are additions.
     """
 
-    json_schema: (
-        Annotated[
-            Annotated[dict[str, Any], Tag("object")]
-            | Annotated[StrictBool, Tag("boolean")]
-            | Annotated[str, Tag("string")],
-            by_json_type("a JSON Schema: an object, a boolean, or the JSON text of one"),
-        ]
-        | None
-    ) = Field(None, alias="json", description="A JSON Schema, as an object or as its JSON text.")
+    json_schema: AnyJsonSchema | None = Field(
+        None, alias="json", description="A JSON Schema, as an object or as its JSON text."
+    )
     regex: str | None = Field(None, description="A regular expression that the whole output matches.")
     choice: Annotated[Texts, Items] | None = Field(None, description="The output is exactly one of these.")
     json_object: Annotated[Any, Only(True)] = Field(None, description="The output is any JSON object.")

@@ -16,16 +16,9 @@ from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, T
 
 from deployments.chat.tools import Offer
 from deployments.http.client_fields import ClientModel
-from deployments.http.fields import (
-    Natural,
-    Only,
-    Positive,
-    Refused,
-    TokenId,
-    contradiction,
-)
+from deployments.http.fields import Natural, Only, Positive, Refused, TokenId, contradiction
 from deployments.openai.chat_messages import Message
-from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
+from deployments.openai.constraints import ResponseFormat
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from deployments.openai.tool_bodies import (
     MAX_TOOLS,
@@ -37,7 +30,6 @@ from deployments.openai.tool_bodies import (
 )
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.keys import refuse_mistakes
-from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast
 
@@ -68,14 +60,8 @@ class GenerationBody(SamplingBody):
 
     ignores: ClassVar[str] = "a request"
     renames: ClassVar[str] = "a request"
-    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
-    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
-    structured_outputs: StructuredOutputs | None = Field(
-        None, description="What the output must match (vLLM's spelling)."
-    )
-    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     timeout_s: StrictFloat | None = Field(
         None,
         gt=0,

@@ -11,6 +11,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, Tag, model_valid
 
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import DecimalName, Natural, Positive, TokenId, contradiction
+from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
 from gpu_workers.request import (
     BESIDE_CONDITIONAL,
     LEAST_CONDITIONAL_TEMPERATURE,
@@ -19,6 +20,7 @@ from gpu_workers.request import (
     ConditionalSampling,
     SamplingParameters,
 )
+from grammar_workers.options import OnUnsupported
 from grammar_workers.validation import FailFast, at_most, by_json_type
 
 MAX_CHOICES = 16
@@ -27,7 +29,10 @@ MAX_STOP_LENGTH = 4096
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
 
-_BESIDE_BEAMS = {"beam_search", "n", "max_tokens", "temperature", "top_p", "top_k", "seed", "raw_logprobs"}
+_BESIDE_BEAMS = {
+    *("model", "stream", "structured_outputs", "on_unsupported"),
+    *("beam_search", "n", "max_tokens", "temperature", "top_p", "top_k", "seed", "raw_logprobs"),
+}
 """Fields that a beam search bears: its own, those that change nothing about it, and those that are looked at apart."""
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
@@ -40,12 +45,14 @@ Stop = Annotated[
 ]
 
 
-class SamplingBody(ClientModel):
-    """Settings that both completion endpoints share; null is the default everywhere."""
+class CommonBody(ClientModel):
+    """Settings that all bodies which ask for an answer share; null is the default everywhere."""
 
-    n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES, description="Outputs, each drawn for itself; default 1.")
-    max_tokens: Positive | None = Field(None, description="The most tokens to generate.")
-    min_tokens: Natural | None = Field(None, description="Nothing but the constraint ends an output with fewer tokens.")
+    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="What the output must match (vLLM's spelling)."
+    )
+    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     temperature: StrictFloat | None = Field(
         None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1."
     )
@@ -55,6 +62,31 @@ class SamplingBody(ClientModel):
     top_k: StrictInt | None = Field(
         None, ge=-1, lt=1 << 63, description="Most likely allowed tokens to sample from; 0 or -1: all."
     )
+
+    def settings(self, of: type[CommonBody]) -> dict[str, Any]:
+        """The values of the fields that `of`, a base class, has."""
+        return {name: getattr(self, name) for name in of.model_fields}
+
+
+class OpenAIBody(CommonBody):
+    """Settings that OpenAI's endpoints share."""
+
+    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    stop: Stop | None = Field(
+        None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
+    )
+    finish_within_budget: StrictBool | None = Field(
+        None, description="Under a constraint: be complete within `max_tokens`, or refuse if that is impossible."
+    )
+
+
+class SamplingBody(OpenAIBody):
+    """Settings that both completion endpoints share."""
+
+    n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES, description="Outputs, each drawn for itself; default 1.")
+    max_tokens: Positive | None = Field(None, description="The most tokens to generate.")
+    min_tokens: Natural | None = Field(None, description="Nothing but the constraint ends an output with fewer tokens.")
     min_p: StrictFloat | None = Field(
         None, ge=0, le=1, description="Drops tokens less likely than this share of the likeliest; default 0."
     )
@@ -68,17 +100,10 @@ class SamplingBody(ClientModel):
     logit_bias: Annotated[dict[DecimalName, Bias], at_most(MAX_BIASES)] | None = Field(
         None, description="Added to the logits of token ids; forbidden tokens stay forbidden."
     )
-    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
-    stop: Stop | None = Field(
-        None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
-    )
     stop_token_ids: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_STOPS)] | None = Field(
         None, description="Tokens that end the text, as `stop` does."
     )
     ignore_eos: StrictBool | None = Field(None, description="Goes on to `max_tokens` unless the constraint ends it.")
-    finish_within_budget: StrictBool | None = Field(
-        None, description="Under a constraint: be complete within `max_tokens`, or refuse if that is impossible."
-    )
     banned_words: BannedWords | None = Field(
         None,
         description="Words that must not occur. In free text tokens are taken back when one comes up; beside a "

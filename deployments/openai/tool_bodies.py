@@ -47,6 +47,11 @@ def arguments_in(text: str) -> dict[str, Any]:
     return {"arguments": text}
 
 
+def call_of(identity: str, name: str, arguments: Any) -> dict[str, Any]:
+    """A call of a function in OpenAI's shape."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 class Function(ClientModel):
     """A function that the model may call."""
 
@@ -202,5 +207,4 @@ class ToolCall(ClientModel):
 
     def template_input(self) -> dict[str, Any]:
         """The call as chat templates take it: arguments as data."""
-        function = {"name": self.function.name, "arguments": arguments_in(self.function.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
+        return call_of(self.id, self.function.name, arguments_in(self.function.arguments))

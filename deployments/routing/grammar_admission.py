@@ -17,6 +17,7 @@ from cachetools import TTLCache
 from ray.util.metrics import Histogram
 
 from deployments.http.errors import ApiError
+from deployments.http.limits import counted
 
 LONGEST_TURN_S = 1.0
 """After it the next may go: a grammar that takes long holds nobody up."""
@@ -48,18 +49,6 @@ MOST_REMEMBERED = 16_384
 
 def _size(answer: bytes) -> int:
     return len(answer) + _ENTRY_BYTES
-
-
-@contextlib.contextmanager
-def _one_more(counts: Counter[str], tenant: str) -> Iterator[None]:
-    """Counts a tenant in while the block lasts; who is not counted is not in `counts`."""
-    counts[tenant] += 1
-    try:
-        yield
-    finally:
-        counts[tenant] -= 1
-        if not counts[tenant]:
-            del counts[tenant]
 
 
 class _Line:
@@ -140,7 +129,7 @@ class NewGrammars:
     @contextlib.contextmanager
     def served(self, tenant: str) -> Iterator[None]:
         """The tenant is active while something is generated for it, however long ago it asked."""
-        with _one_more(self._served, tenant):
+        with counted(self._served, tenant):
             try:
                 yield
             finally:
@@ -202,7 +191,7 @@ class NewGrammars:
     @contextlib.contextmanager
     def _awaiting_token(self, tenant: str) -> Iterator[None]:
         try:
-            with _one_more(self._awaiting, tenant):
+            with counted(self._awaiting, tenant):
                 yield
         finally:
             if tenant not in self._awaiting:

@@ -113,13 +113,16 @@ class Grammars:
         self._timeout_s = timeout_s
         self._background: set[asyncio.Task[Any]] = set()
 
-    async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
+    async def compile(
+        self, body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
+    ) -> Response:
+        """Compile a constraint before the first request needs it."""
         specification, param = body.constraint()
         assert specification is not None
         grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
         if body.wait:
             return _answer(await self._tiers.compile(grammar, tenant.name), tenant)
-        status = _told(await self._status(grammar.key, tenant), param)
+        status = await self._status(grammar.key, tenant, param)
         if status["status"] == "unknown":
             task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
             self._background.add(task)
@@ -127,10 +130,12 @@ class Grammars:
             status = {"key": grammar.key, "status": "queued"}
         return _answer(_known(status, param), tenant, accepted=True)
 
-    async def status(self, key: str, tenant: Tenant) -> Response:
-        return _answer(_known(_told(await self._status(key, tenant), "key"), "key"), tenant)
+    async def status(self, key: Key, tenant: Caller) -> Response:
+        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
+        return _answer(_known(await self._status(key, tenant, "key"), "key"), tenant)
 
-    async def discard(self, key: str, tenant: Tenant) -> Response:
+    async def discard(self, key: Key, tenant: Caller) -> Response:
+        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
         found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
         if found["status"] == "forbidden":
             raise ApiError(403, "the grammar belongs to another tenant", param="key", code="not_owner")
@@ -140,8 +145,12 @@ class Grammars:
             raise ApiError.grammar_not_found(key)
         return JSONResponse(Discarded(key=key).model_dump())
 
-    async def _status(self, key: str, tenant: Tenant) -> dict[str, Any]:
-        return await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
+    async def _status(self, key: str, tenant: Tenant, param: str) -> dict[str, Any]:
+        """A status, of which what is not enforced is data of `Unenforced`."""
+        status = await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
+        if "unenforced" in status:
+            status = {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
+        return status
 
     async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
         try:
@@ -155,33 +164,11 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     """The paths around `grammars`."""
     api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
 
-    @api.post(
-        "", response_model=GrammarStatus, responses={202: {"model": GrammarStatus, "description": "Not ready yet."}}
-    )
-    async def compile_grammar(
-        body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
-    ) -> Response:
-        """Compile a constraint before the first request needs it."""
-        return await grammars.compile(body, tenant)
-
-    @api.get("/{key}", response_model=GrammarStatus)
-    async def grammar_status(key: Key, tenant: Caller) -> Response:
-        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
-        return await grammars.status(key, tenant)
-
-    @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)
-    async def discard_grammar(key: Key, tenant: Caller) -> Response:
-        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
-        return await grammars.discard(key, tenant)
-
+    not_ready = {"model": GrammarStatus, "description": "Not ready yet."}
+    api.post("", name="compile_grammar", response_model=GrammarStatus, responses={202: not_ready})(grammars.compile)
+    api.get("/{key}", name="grammar_status", response_model=GrammarStatus)(grammars.status)
+    api.delete("/{key}", name="discard_grammar", response_model=Discarded, responses=_DISCARDING)(grammars.discard)
     return api
-
-
-def _told(status: dict[str, Any], param: str) -> dict[str, Any]:
-    """A status, of which what is not enforced is data of `Unenforced`."""
-    if "unenforced" not in status:
-        return status
-    return {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
 
 
 def _known(status: dict[str, Any], param: str) -> dict[str, Any]:

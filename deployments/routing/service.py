@@ -1,4 +1,4 @@
-"""What the paths of the HTTP application do: a checked body becomes a generation in both tiers, and an answer."""
+"""The operations of the HTTP paths: a checked body becomes a generation in both tiers, and an answer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import json
 import time
 import uuid
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Body, Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from deployments.anthropic import body as messages
 from deployments.anthropic.answer import MessagesAnswer, TokenCount
 from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import AppArguments
@@ -23,15 +22,16 @@ from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
+from deployments.http import examples
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError, Places
 from deployments.http.event_stream import EventStream
+from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
-from deployments.http.tenants import Tenant
+from deployments.http.tenants import Caller, Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
-from deployments.openai.responses import body as responses
 from deployments.openai.responses.answer import ResponsesAnswer
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
@@ -97,23 +97,39 @@ class Service:
         self.reports = RecentReports(tiers.reports)
         self.seen_grammars = tiers.seen_grammars
 
-    async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
-        """Both completion endpoints."""
+    async def chat_completions(
+        self,
+        body: Annotated[ChatCompletionBody, Body(openapi_examples=examples.CHAT_COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation, under a constraint if one is given."""
+        return await self._complete(body, request, tenant)
+
+    async def completions(
+        self,
+        body: Annotated[CompletionBody, Body(openapi_examples=examples.COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Continue a prompt, under a constraint if one is given."""
+        return await self._complete(body, request, tenant)
+
+    async def _complete(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
+        rate_limits: RateLimits = request.app.state.rate_limits
+        rate_limits.charge(tenant, body.sequences - 1)  # each particle counts as a request; the first has been counted
         begun = await self.begin(body, request, tenant)
         if isinstance(body, CompletionBody):
             await self._begin_others(body, begun.generation, request, tenant)
         answer = Answer(
+            body,
             begun.generation,
-            choices=body.choices,
+            begun.readers,
             request_id=begun.request_id,
-            model=self._model_of(body.model),
+            model=self._asked_model(body.model),
             system_fingerprint=self.system_fingerprint,
-            logprobs=body.top_logprobs_wanted() is not None,
-            readers=begun.readers,
         )
-        if body.stream:
-            return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
-        return await _whole(answer, begun.generation)
+        return await _sent(answer, body.stream, begun.generation)
 
     async def _begin_others(
         self, body: CompletionBody, generation: Generation, request: Request, tenant: Tenant
@@ -129,8 +145,13 @@ class Service:
             await generation.aclose()
             raise
 
-    async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
-        """`/v1/responses`."""
+    async def responses(
+        self,
+        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         while True:
             try:
                 begun = await self.begin(body.chat, request, tenant)
@@ -138,40 +159,41 @@ class Service:
             except ApiError as error:
                 too_long = error.detail.code == "context_length_exceeded"
                 if not (too_long and body.truncation == "auto" and body.drop_oldest()):
-                    raise error.move(responses.place_in_these_words) from error
-        begun.generation.tell_places(responses.place_in_these_words)
+                    raise error.move(body.in_these_words) from error
+        begun.generation.tell_places(body.in_these_words)
         (reader,) = begun.readers
-        model = self._model_of(body.chat.model)
+        model = self._asked_model(body.model)
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
-        if body.stream:
-            return EventStream(answer.blocks(), begun.generation)
-        return await _whole(answer, begun.generation)
+        return await _sent(answer, body.stream, begun.generation)
 
-    async def message(self, body: MessagesBody, request: Request, tenant: Tenant) -> Response:
-        """`/v1/messages`."""
+    async def messages(
+        self,
+        body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of Anthropic's API, under a constraint if one is given."""
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
-            raise error.move(messages.place_in_these_words) from error
-        begun.generation.tell_places(messages.place_in_these_words)
+            raise error.move(body.in_these_words) from error
+        begun.generation.tell_places(body.in_these_words)
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
-        response: Response
-        if body.stream:
-            response = EventStream(answer.blocks(), begun.generation)
-        else:
-            response = await _whole(answer, begun.generation)
+        response = await _sent(answer, body.stream, begun.generation)
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
-    async def count_tokens(self, body: CountTokensBody, tenant: Tenant) -> dict[str, Any]:
-        """`/v1/messages/count_tokens`."""
+    async def count_tokens(
+        self, body: Annotated[CountTokensBody, Body(openapi_examples=examples.COUNT_TOKENS)], tenant: LimitedCaller
+    ) -> Response:
+        """How many tokens the prompt of a message would have."""
         try:
-            self._check_model(body.model)
+            self._asked_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
-            raise error.move(messages.place_in_these_words) from error
-        return TokenCount(input_tokens=counted["count"]).model_dump()
+            raise error.move(body.in_these_words) from error
+        return JSONResponse(TokenCount(input_tokens=counted["count"]).model_dump())
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`.
@@ -193,24 +215,24 @@ class Service:
         deadline: Deadline = request.state.deadline
         if body.timeout_s is not None:
             deadline.set(body.timeout_s, "timeout_s")
-        self._check_model(self._model_of(body.model))
-        request_id = _request_id(request)
+        name = self._asked_model(body.model)
+        request_id = sent_request_id(request) or uuid.uuid4().hex
         drawn_seed = _drawn_seed(request_id)
-        chat = body if isinstance(body, ChatCompletionBody) else None
-        self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
+        self._check_size(body.sent_characters(), "messages" if isinstance(body, ChatCompletionBody) else "prompt")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
         generation_request["traceparent"] = span.traceparent
-        if (name := self._model_of(body.model)) != self.model:
+        if name != self.model:
             generation_request["adapter"] = name
-        chat_format = None if chat is None else await self._served_chat_format()
+        chat_format = await self._served_chat_format() if isinstance(body, ChatCompletionBody) else None
         grammar = await self._grammar(body, chat_format, tenant)
         readers: list[OutputParser] = []
-        if chat is not None and chat_format is not None:
-            generation_request |= chat_format.prompt_fields(chat)
-            readers = [chat_format.reader(chat, drawn_seed, index) for index in range(body.choices)]
+        thoughts = None
+        if isinstance(body, ChatCompletionBody) and chat_format is not None:
+            generation_request |= chat_format.prompt_fields(body)
+            readers = [chat_format.reader(body, drawn_seed, index) for index in range(body.choices)]
+            thoughts = chat_format.thoughts_limit(body)
         self._check_prompt(generation_request)
-        thoughts = None if chat is None or chat_format is None else chat_format.thoughts_limit(chat)
         generation = await self._tiers.start_generation(
             generation_request,
             grammar,
@@ -223,11 +245,13 @@ class Service:
         generation.span = span
         return Begun(request_id, generation, readers)
 
-    async def tokenize(self, body: TokenizeBody, tenant: Tenant) -> dict[str, Any]:
-        """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
-        self._check_model(self._model_of(body.model))
+    async def tokenize(
+        self, body: Annotated[TokenizeBody, Body(openapi_examples=examples.TOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
+        """The tokens of a prompt; of a conversation those that a chat completion would count."""
+        self._asked_model(body.model)
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
-        return await self._tokens(body.request(prompt), tenant)
+        return JSONResponse(await self._tokens(body.request(prompt), tenant))
 
     async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
         """The prompt of a chat completion as replicas take it."""
@@ -239,18 +263,23 @@ class Service:
         self._check_prompt(request)
         return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
-    async def detokenize(self, body: DetokenizeBody, tenant: Tenant) -> dict[str, Any]:
-        """`/detokenize`."""
-        self._check_model(self._model_of(body.model))
-        return await self._tiers.detokenize(body.tokens, tenant.name)
+    async def detokenize(
+        self, body: Annotated[DetokenizeBody, Body(openapi_examples=examples.DETOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
+        """The text of tokens."""
+        self._asked_model(body.model)
+        return JSONResponse(await self._tiers.detokenize(body.tokens, tenant.name))
 
-    async def models(self) -> dict[str, Any]:
+    async def models(self, tenant: Caller) -> dict[str, Any]:
+        """The served models."""
         cards = [await self._card(name) for name in self._args.model_names]
         return ModelList(object="list", data=cards).model_dump()
 
-    async def model_card(self, name: str) -> dict[str, Any]:
-        """Raises `ApiError` 404 for another model."""
-        self._check_model(name)
+    async def model_card(
+        self, name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
+    ) -> dict[str, Any]:
+        """One served model."""
+        self._asked_model(name)
         return (await self._card(name)).model_dump()
 
     async def _card(self, name: str) -> ModelCard:
@@ -264,16 +293,18 @@ class Service:
             max_model_len=self._max_length,
         )
 
-    def _model_of(self, name: str | None) -> str:
-        return self.model if name is None else name
-
-    def _check_model(self, name: str) -> None:
+    def _asked_model(self, name: str | None) -> str:
+        """The model that a request names; None: the served one. Raises `ApiError` 404 for another model."""
+        if name is None:
+            return self.model
         if name not in self._args.model_names:
             message = f"the model `{shortened(name, MAX_SHOWN_NAME)}` does not exist; `{self.model}` does"
             raise ApiError(404, message, param="model", code="model_not_found")
+        return name
 
     async def health(self) -> dict[str, str]:
-        """Raises 503 unless both tiers answer. Their replicas join the routing table only once they are warm."""
+        """200 once the next request will be answered at full speed."""
+        # Replicas join the routing table only once they are warm.
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await asyncio.gather(self._tiers.compiler_info(), self._tiers.replica_info())
@@ -337,14 +368,14 @@ def _check_memory() -> None:
         raise ApiError(503, str(error), code="out_of_memory") from error
 
 
-async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: Generation) -> Response:
+async def _sent(
+    answer: Answer | ResponsesAnswer | MessagesAnswer, stream: bool | None, generation: Generation
+) -> Response:
+    """The answer as a stream, or whole."""
+    if stream:
+        return EventStream(answer.blocks(), generation)
     async with aclosing(generation):
         return JSONResponse(await answer.whole(), headers=headers_of(generation.grammar))
-
-
-def _request_id(request: Request) -> str:
-    """The answer's id."""
-    return sent_request_id(request) or uuid.uuid4().hex
 
 
 def _drawn_seed(request_id: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -412,12 +413,9 @@ def _answer(
 
 
 def _in_the_words_of(grammar: Grammar, answer: dict[str, Any]) -> dict[str, Any]:
-    unenforced = [
-        {"param": param, "pointer": pointer, "reason": one["reason"]}
-        for one in answer.get("unenforced", ())
-        for pointer, param in [in_the_body(one["pointer"], grammar.places, grammar.param)]
-    ]
-    return {**answer, "unenforced": unenforced}
+    found = [{**one, "param": grammar.param} for one in answer.get("unenforced", ())]
+    words = functools.partial(in_the_body, places=grammar.places)
+    return {**answer, "unenforced": in_words(found, words)}
 
 
 def _accepted(answer: dict[str, Any]) -> dict[str, Any]:

@@ -41,10 +41,7 @@ def build_openai_app(args: dict[str, Any]) -> Application:
     """`ray.serve.llm.build_openai_app` with Turnstile in its engines."""
     from ray.serve import llm
 
-    ours = Arguments.model_validate(args)
-    tier = GrammarTier(ours)
-    configs = [tier.guided(config) for config in ours.of_ray.get("llm_configs", ())]
-    return llm.build_openai_app({**ours.of_ray, "llm_configs": configs})
+    return llm.build_openai_app(_guided(args, "llm_configs"))
 
 
 def build_pd_openai_app(args: dict[str, Any]) -> Application:
@@ -62,10 +59,15 @@ def build_dp_openai_app(args: dict[str, Any]) -> Application:
 
 
 def _guided(args: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The arguments of Ray's builder, in which the engines `names` are guided."""
+    """The arguments of Ray's builder, in which the engines `names`, single ones or lists, are guided."""
     ours = Arguments.model_validate(args)
     tier = GrammarTier(ours)
-    return {**ours.of_ray, **{name: tier.guided(ours.of_ray[name]) for name in names if name in ours.of_ray}}
+    given = {name: ours.of_ray[name] for name in names if name in ours.of_ray}
+    guided = {
+        name: [tier.guided(each) for each in one] if isinstance(one, list | tuple) else tier.guided(one)
+        for name, one in given.items()
+    }
+    return {**ours.of_ray, **guided}
 
 
 class GrammarTier:

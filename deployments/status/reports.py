@@ -14,7 +14,6 @@ REMEMBER_S = 2.0
 
 Report = dict[str, Any]
 """Of one replica: `GrammarCompiler.report` or `Replica.report`."""
-SHOWN = 10
 KINDS = {
     "automata": "memory of the model replicas, loaded",
     "process": "memory of the processes, as stored",

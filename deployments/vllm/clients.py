@@ -12,7 +12,7 @@ import contextlib
 import copy
 import functools
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from http import HTTPStatus
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from deployments.vllm.log import log_as_vllm
 from deployments.vllm.settings import BACKEND, PluginSettings
 from deployments.vllm.speculation import forced_drafts
+from deployments.vllm.wrapping import wraps
 from gpu_workers.request import RequestError
 from grammar_workers.errors import GrammarError
 from grammar_workers.logs import get_logger
@@ -182,39 +183,31 @@ def wrap_clients(clients: Clients) -> None:
 
     _wrap_process_inputs(InputProcessor, clients)
     _wrap_add_request(AsyncLLM, clients)
-    generate, validate = AsyncLLM.generate, backend_outlines.validate_structured_output_request_outlines
 
-    @functools.wraps(generate)
-    def generate_ahead(self: Any, prompt: Any, sampling_params: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(AsyncLLM, "generate")
+    def generate_ahead(
+        original: Any, self: Any, prompt: Any, sampling_params: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
         look_ahead(clients, self.vllm_config, sampling_params)
-        return generate(self, prompt, sampling_params, *arguments, **keywords)
+        return original(self, prompt, sampling_params, *arguments, **keywords)
 
-    @functools.wraps(validate)
-    def validate_other(params: Any) -> None:
+    @wraps(backend_outlines, "validate_structured_output_request_outlines")
+    def validate_other(original: Any, params: Any) -> None:
         if params.structured_outputs is None or not clients.is_admitted(params.structured_outputs):
-            validate(params)
-
-    AsyncLLM.generate = generate_ahead
-    backend_outlines.validate_structured_output_request_outlines = validate_other
+            original(params)
 
 
 def wrap_beam_search() -> None:
     """Keep `max_tokens` of a beam search for `Clients.beam_backend`."""
     from vllm import LLM
 
-    original = LLM.beam_search
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def beam_search(self: Any, prompts: Any, params: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(LLM, "beam_search")
+    def beam_search(original: Any, self: Any, prompts: Any, params: Any, *arguments: Any, **keywords: Any) -> Any:
         before = _beam_tokens.set(params.max_tokens)
         try:
             return original(self, prompts, params, *arguments, **keywords)
         finally:
             _beam_tokens.reset(before)
-
-    LLM.beam_search = beam_search
 
 
 def look_ahead(clients: Clients, vllm_config: Any, params: Any) -> None:
@@ -224,25 +217,21 @@ def look_ahead(clients: Clients, vllm_config: Any, params: Any) -> None:
 
 
 def _wrap_process_inputs(processor: Any, clients: Clients) -> None:
-    original: Callable[..., Any] = processor.process_inputs
-
-    @functools.wraps(original)
-    def process_inputs(self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(processor, "process_inputs")
+    def process_inputs(
+        original: Any, self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
         if keywords.get("resumable"):
             _refuse_streamed_input(self.vllm_config, params)
         else:
             params = clients.admitted_now(self.vllm_config, params)
         return original(self, request_id, prompt, params, *arguments, **keywords)
 
-    processor.process_inputs = process_inputs
-
 
 def _wrap_add_request(engine: Any, clients: Clients) -> None:
-    original: Callable[..., Any] = engine.add_request
-
-    @functools.wraps(original)
+    @wraps(engine, "add_request")
     async def add_request(
-        self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any
+        original: Any, self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any
     ) -> Any:
         if isinstance(prompt, AsyncGenerator):
             _refuse_streamed_input(self.vllm_config, params)
@@ -250,8 +239,6 @@ def _wrap_add_request(engine: Any, clients: Clients) -> None:
         if admitted is not params and _thinks_by_itself(self.vllm_config, keywords):
             keywords["reasoning_ended"] = True
         return await original(self, request_id, prompt, admitted, *arguments, **keywords)
-
-    engine.add_request = add_request
 
 
 def _refuse_streamed_input(vllm_config: Any, params: Any) -> None:

@@ -154,17 +154,16 @@ class VllmEngine:
         Files of the store make room for others while this process still has the automaton: then the artifact is put
         there once more.
         """
-        try:
-            async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
-                async for completion in completions:
-                    yield completion
-            return
-        except _GrammarLostError:
-            assert request.grammar is not None
-            await self._grammars.store_again(request.grammar)
-        async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
-            async for completion in completions:
-                yield completion
+        for is_last in (False, True):
+            try:
+                async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
+                    async for completion in completions:
+                        yield completion
+                return
+            except _GrammarLostError:
+                if is_last or request.grammar is None:
+                    raise
+                await self._grammars.store_again(request.grammar)
 
     async def _ask(
         self, request: GenerationRequest, prompt: list[int], reader: OutputReader

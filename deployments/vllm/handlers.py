@@ -9,6 +9,7 @@ import inspect
 from typing import Any
 
 from deployments.vllm.clients import Clients, ahead, asked_for, look_ahead, refusals
+from deployments.vllm.wrapping import wraps
 from grammar_workers.logs import get_logger
 
 logger = get_logger("vllm.turnstile")
@@ -43,10 +44,8 @@ def _handler(module: str, name: str) -> Any:
 
 
 def _wrap_stream(handler: Any, method: str) -> None:
-    original = getattr(handler, method)
-
-    @functools.wraps(original)
-    async def create(self: Any, request: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(handler, method)
+    async def create(original: Any, self: Any, request: Any, *arguments: Any, **keywords: Any) -> Any:
         _refuse_beams(self.engine_client.vllm_config, request)
         token = ahead.set([] if request.stream else None)
         try:
@@ -56,8 +55,6 @@ def _wrap_stream(handler: Any, method: str) -> None:
         finally:
             ahead.reset(token)
         return answer
-
-    setattr(handler, method, create)
 
 
 async def _refused_ahead(stream: Any) -> None:
@@ -86,27 +83,21 @@ def _refuse_beams(vllm_config: Any, request: Any) -> None:
 
 def _wrap_turns(handler: Any, clients: Clients) -> None:
     """A response's turns call the engine when the stream has begun."""
-    original = handler._generate_with_builtin_tools
 
-    @functools.wraps(original)
-    def generate(self: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(handler, "_generate_with_builtin_tools")
+    def generate(original: Any, self: Any, *arguments: Any, **keywords: Any) -> Any:
         look_ahead(clients, self.engine_client.vllm_config, keywords.get("sampling_params"))
         return original(self, *arguments, **keywords)
-
-    handler._generate_with_builtin_tools = generate
 
 
 def _wrap_messages(handler: Any) -> None:
     """vLLM's route logs a traceback for whatever this raises, a client's own fault included."""
-    original = handler.create_messages
 
-    @functools.wraps(original)
-    async def create_messages(self: Any, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(handler, "create_messages")
+    async def create_messages(original: Any, self: Any, *arguments: Any, **keywords: Any) -> Any:
         from vllm.exceptions import GracefulHTTPError, VLLMClientError
 
         try:
             return await original(self, *arguments, **keywords)
         except (VLLMClientError, GracefulHTTPError) as error:
             return self.create_error_response(error)
-
-    handler.create_messages = create_messages

@@ -22,7 +22,8 @@ from deployments.vllm.handlers import wrap_handlers
 from deployments.vllm.interface import SUPPORTED_VLLM, Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.log import log_as_vllm
 from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
-from deployments.vllm.speculation import forced_drafts
+from deployments.vllm.speculation import forced_drafts, propose_forced_tokens
+from deployments.vllm.wrapping import wraps
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.timings import share_timings
@@ -93,18 +94,16 @@ def check_interface(backend_types: Any, release: str) -> None:
     check_methods(backend_types, _METHODS, engine)
 
 
-def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
+def _backend(settings: PluginSettings, vllm_config: Any) -> MaskBackend:
     """That of an engine core."""
     compile_logged(logger)  # an engine core on another node than the API process
-    trusted = vllm_config.model_config.trust_remote_code
-    vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
+    model = vllm_config.model_config
+    vocabulary = load_vocabulary(str(model.tokenizer), trust_remote_code=model.trust_remote_code)
     if forced_drafts(vllm_config, settings):
         from vllm.v1.core.sched.scheduler import Scheduler
 
-        from deployments.vllm.speculation import propose_forced_tokens
-
         propose_forced_tokens(Scheduler, settings)
-    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), model.get_vocab_size())
 
 
 def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> Any:
@@ -114,33 +113,25 @@ def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenize
     return clients.beam_backend(vllm_config, vocab_size)
 
 
-def _model(vllm_config: Any) -> str:
-    return str(vllm_config.model_config.tokenizer)
-
-
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
     """The backend is there, warm, when the manager is: vLLM would make it at the first structured request.
 
     `min_tokens` is the grammar's: vLLM's processor, in the worker, counts no drafts and forbids end tokens behind them.
     In the API process it stays, where stop strings wait for it.
     """
-    original, original_grammar = manager.__init__, manager.grammar_init
 
-    @functools.wraps(original)
-    def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
+    @wraps(manager, "__init__")
+    def start(original: Any, self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, vllm_config, *arguments, **keywords)
         if asked_for(vllm_config) and not vllm_config.model_config.skip_tokenizer_init:
             log_as_vllm()
-            tokens = vllm_config.model_config.get_vocab_size()
-            self.backend = _backend(settings, vllm_config, tokenizer=self.tokenizer, vocab_size=tokens)
+            self.backend = _backend(settings, vllm_config)
 
-    @functools.wraps(original_grammar)
-    def begin_grammar(self: Any, request: Any) -> None:
+    @wraps(manager, "grammar_init")
+    def begin_grammar(original: Any, self: Any, request: Any) -> None:
         if asked_for(self.vllm_config) and request.structured_output_request is not None:
             request.sampling_params.min_tokens = 0
-        original_grammar(self, request)
-
-    manager.__init__, manager.grammar_init = start, begin_grammar
+        original(self, request)
 
 
 def _warn(vllm_config: Any) -> None:
@@ -162,15 +153,14 @@ def _wrap_starts(clients: Clients) -> None:
 
     for engine in (AsyncLLM, LLMEngine):
         _wrap_start(engine, clients)
-    original = EngineArgs.create_engine_config
 
-    @functools.wraps(original)
-    def create_engine_config(self: Any, usage_context: Any = None, *arguments: Any, **keywords: Any) -> Any:
+    @wraps(EngineArgs, "create_engine_config")
+    def create_engine_config(
+        original: Any, self: Any, usage_context: Any = None, *arguments: Any, **keywords: Any
+    ) -> Any:
         vllm_config = original(self, usage_context, *arguments, **keywords)
         _refuse_rust(vllm_config, usage_context)
         return vllm_config
-
-    EngineArgs.create_engine_config = create_engine_config
 
 
 def _refuse_rust(vllm_config: Any, usage_context: Any) -> None:
@@ -183,10 +173,9 @@ def _refuse_rust(vllm_config: Any, usage_context: Any) -> None:
 
 def _wrap_start(engine: Any, clients: Clients) -> None:
     """Compilers start before the model is loaded, and are warm before the engine is ready."""
-    original = engine.__init__
 
-    @functools.wraps(original)
-    def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
+    @wraps(engine, "__init__")
+    def start(original: Any, self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
         if not asked_for(vllm_config):
             _warn(vllm_config)
             original(self, vllm_config, *arguments, **keywords)
@@ -199,5 +188,3 @@ def _wrap_start(engine: Any, clients: Clients) -> None:
             wrap_beam_search()
         original(self, vllm_config, *arguments, **keywords)
         clients.wait_ready(vllm_config)
-
-    engine.__init__ = start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from deployments.vllm.wrapping import wraps
 from gpu_workers.vllm.timings import read_totals
 
 _ROUTE = "vllm.entrypoints.serve.instrumentator.metrics"
@@ -36,20 +36,16 @@ def export() -> None:
     """Adds the figures to whatever registry vLLM shows in this process: it has one, or one for each route."""
     from vllm.v1.metrics import prometheus
 
-    original = prometheus.get_prometheus_registry
-    if hasattr(original, "__wrapped__"):
-        return
     metrics = MaskMetrics()
     shown_in: list[CollectorRegistry] = []
 
-    @functools.wraps(original)
-    def get_prometheus_registry() -> Any:
+    @wraps(prometheus, "get_prometheus_registry")
+    def get_prometheus_registry(original: Any) -> Any:
         registry = original()
         if registry not in shown_in:
             registry.register(metrics)
             shown_in.append(registry)
         return registry
 
-    prometheus.get_prometheus_registry = get_prometheus_registry
     if (route := sys.modules.get(_ROUTE)) is not None:
-        route.get_prometheus_registry = get_prometheus_registry  # type: ignore[attr-defined]
+        route.get_prometheus_registry = prometheus.get_prometheus_registry  # type: ignore[attr-defined]

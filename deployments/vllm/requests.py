@@ -11,10 +11,10 @@ from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from deployments.http.errors import in_the_body
 from deployments.openai.constraints import BANNED_WORDS, SUBSTRING, AnyBannedWords, AnySubstring, StructuredOutputs
+from deployments.validation_messages import unknown_place
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.near_names import NearNames
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
     AllOfSpecification,
@@ -22,7 +22,7 @@ from grammar_workers.specification import (
     GrammarSpecification,
     JsonSchemaSpecification,
 )
-from grammar_workers.validation import place_of, pointer, unknown_field
+from grammar_workers.validation import place_of, pointer
 
 EXTENSION = "x-turnstile"
 """The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
@@ -72,12 +72,7 @@ class GrammarRequest:
 
     def place(self, pointer: str) -> str:
         """Where the client wrote what stands at `pointer` in the specification."""
-        return in_the_body(pointer, self.places, "")[0]
-
-
-def names_artifact(constraint: Any) -> bool:
-    """Whether `StructuredOutputsParams` name a grammar compiled before."""
-    return constraint.grammar is not None and is_reference(constraint.grammar)
+        return str(in_the_body(None, pointer, self.places)[1])
 
 
 def read_request(constraint: Any) -> GrammarRequest:
@@ -86,7 +81,7 @@ def read_request(constraint: Any) -> GrammarRequest:
         if getattr(constraint, name):
             message = f"{name}: set TURNSTILE_GRAMMAR_OPTIONS, or `{EXTENSION}` in the schema, instead"
             raise UnsupportedFeatureError(message, pointer="/" + name)
-    if names_artifact(constraint):
+    if constraint.grammar is not None and is_reference(constraint.grammar):
         return _read_reference(constraint.grammar)
     given = {name: value for name in CONSTRAINTS if (value := getattr(constraint, name)) is not None}
     try:
@@ -141,18 +136,11 @@ def _malformed(
     model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
 ) -> InvalidSpecificationError:
     first = error.errors(include_url=False)[0]
-    if (found := unknown_field(first)) is None:
+    if (unknown := unknown_place(first, model.core_schema)) is None:
         inside, _ = place_of(model.core_schema, first["loc"])
         return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *inside)))
-    around, name = found
-    inside, wanted = place_of(model.core_schema, around)
+    inside, near, known = unknown
     place = (*before, *inside)
-    message = _unknown(name, str(place[-1]) if place else "it", list(wanted.get("fields", ())))
-    return InvalidSpecificationError(message, pointer=pointer((*place, name)))
-
-
-def _unknown(name: str, object_: str, known: list[str]) -> str:
-    """What to say about a field that an object does not have."""
-    near = NearNames(known).find(name)
     meant = f" Is {near} meant?" if near else ""
-    return f"unknown field.{meant} {object_} takes {', '.join(known)}"
+    message = f"unknown field.{meant} {place[-2] if place[1:] else 'it'} takes {', '.join(known)}"
+    return InvalidSpecificationError(message, pointer=pointer(place))

@@ -29,6 +29,13 @@ DIFFERENT = {
 """Settings that mean something else than in the native engine, and what."""
 
 
+SAME = (
+    *("temperature", "top_p", "top_k", "min_p", "logprobs"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+)
+"""Settings that vLLM takes under the same name, as they are."""
+
+
 def check_supported(sampling: SamplingParameters) -> None:
     """Raises RequestError naming the first setting that vLLM cannot honour."""
     for name, what in REFUSED.items():
@@ -63,17 +70,10 @@ def sampling_params(
     return SamplingParams(
         max_tokens=left,
         min_tokens=max(least - len(emitted), 0),
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
+        **{name: getattr(sampling, name) for name in SAME},
         logit_bias=sampling.logit_bias or None,
         seed=_seed(request),
         stop_token_ids=[*end_token_ids, *stops],
-        logprobs=sampling.logprobs,
         structured_outputs=grammar,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,

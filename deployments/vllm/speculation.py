@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from deployments.vllm.settings import PluginSettings
+from deployments.vllm.wrapping import wraps
 
 _SETTING = "TURNSTILE_FORCED_DRAFTS"
 
@@ -34,20 +34,15 @@ def propose_forced_tokens(scheduler: Any, settings: PluginSettings) -> None:
 
     The grammar validates them afterwards like any other draft.
     """
-    original = scheduler.update_draft_token_ids
-    if hasattr(original, "__wrapped__"):
-        return
 
-    @functools.wraps(original)
-    def update_draft_token_ids(self: Any, draft_token_ids: Any) -> None:
+    @wraps(scheduler, "update_draft_token_ids")
+    def update_draft_token_ids(original: Any, self: Any, draft_token_ids: Any) -> None:
         most = forced_drafts(self.vllm_config, settings)
         drafts = draft_token_ids.draft_token_ids
         for index, request_id in enumerate(draft_token_ids.req_ids):
             if (grammar := _grammar(self.requests.get(request_id))) is not None:
                 drafts[index] = grammar.with_forced_tokens(drafts[index], most)
         original(self, draft_token_ids)
-
-    scheduler.update_draft_token_ids = update_draft_token_ids
 
 
 def _grammar(request: Any) -> Any:

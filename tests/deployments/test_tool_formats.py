@@ -58,7 +58,7 @@ TEMPLATES = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_format_follows_from_the_chat_template(name: Any) -> None:
-    if FORMATS[name].marks or name == "turnstile":
+    if FORMATS[name].marks != () or name == "turnstile":
         assert detected_format(TEMPLATES[name]) == name
         assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.vllm.output import OutputReader
-from deployments.vllm.sampling import REFUSED, check_supported
+from deployments.vllm.sampling import REFUSED, SAME, check_supported
 from gpu_workers.request import GenerationRequest, RequestError, SamplingParameters
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from tests.documents import REPOSITORY
@@ -123,7 +123,7 @@ def test_every_setting_is_passed_on_or_refused() -> None:
         if isinstance(node, ast.Attribute)
     }
     parts_of_searches = {"probe"}  # set by the native engine alone
-    assert set(SamplingParameters.model_fields) - read - set(REFUSED) - parts_of_searches == set()
+    assert set(SamplingParameters.model_fields) - read - set(REFUSED) - set(SAME) - parts_of_searches == set()
 
 
 @pytest.mark.parametrize("name", REFUSED)

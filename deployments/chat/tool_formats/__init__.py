@@ -14,8 +14,11 @@ def detected_format(chat_template: str | None) -> ToolFormatName:
     """The format of the model that this chat template was written for; `turnstile` for any other."""
     # Templates quote JSON and line ends in different ways inside their own string literals.
     text = (chat_template or "").replace('\\"', '"').replace("\\n", "\n")
-    found = (name for name, one in FORMATS.items() if one.marks and all(mark in text for mark in one.marks))
-    return next(found, "turnstile")
+    for name, one in FORMATS.items():
+        marks = (one.trigger,) if one.marks is None else one.marks
+        if marks and all(mark in text for mark in marks):
+            return name
+    return "turnstile"
 
 
 def renders_tools(chat_template: str | None) -> bool:

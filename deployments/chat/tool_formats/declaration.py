@@ -83,8 +83,8 @@ class ToolFormat:
     digits) or `$random` (`id_length` letters and digits), which the model writes as its id."""
     trigger: str
     """The beginning of a call, or of `opens`, that free text cannot go on from but with a call."""
-    marks: tuple[str, ...]
-    """Texts all of which the chat template of such a model has; empty: none is known."""
+    marks: tuple[str, ...] | None = None
+    """Texts all of which the chat template of such a model has. None: `trigger`. Empty: none is known."""
     separator: str = ""
     """Between two calls: in a section, or where nothing but calls is allowed."""
     opens: str = ""
@@ -129,7 +129,8 @@ class ToolFormat:
 
     def begin(self, name: str, number: int = 0, random: str = "") -> str:
         """What stands before the arguments of a call of this function, the opening of a section left out."""
-        return self._filled(self.call[: self.call.index("$arguments")], name, number, random)
+        made = {"$name": name, "$count": str(number), "$random": random}
+        return _filled(self.call[: self.call.index("$arguments")], made)
 
     @property
     def end(self) -> str:
@@ -153,7 +154,7 @@ class ToolFormat:
 
     def id_for_client(self, made: Mapping[str, str]) -> str:
         """A call's id from what stands for each hole."""
-        return _HOLES.sub(lambda hole: made[hole.group()], self.client_id)
+        return _filled(self.client_id, made)
 
     def accepts_id(self, identity: str, name: str) -> bool:
         """Whether the chat template takes this id of an earlier call."""
@@ -164,6 +165,6 @@ class ToolFormat:
         )
         return self.any_id or re.fullmatch(pattern, identity) is not None
 
-    def _filled(self, text: str, name: str, number: int, random: str) -> str:
-        made = {"$name": name, "$count": str(number), "$random": random}
-        return _HOLES.sub(lambda hole: made[hole.group()], text)
+
+def _filled(text: str, made: Mapping[str, str]) -> str:
+    return _HOLES.sub(lambda hole: made[hole.group()], text)

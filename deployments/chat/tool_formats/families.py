@@ -1,57 +1,51 @@
 """Declarations of tool call formats, one for each family of models, in the order in which templates are compared.
 
-A new family is an entry of `FORMATS` and its name in `ToolFormatName`; nothing else knows how any of them looks.
+A new family is an entry of `FORMATS`; nothing else knows how any of them looks.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from deployments.chat.tool_formats.declaration import Parameters, TextRegion, ToolFormat
 
-ToolFormatName = Literal[
-    "apertus",
-    "cohere",
-    "deepseek_v3",
-    "deepseek_v3_1",
-    "deepseek_v3_2",
-    "deepseek_v4",
-    "functionary_v3_1",
-    "function_gemma",
-    "functools",
-    "gemma4",
-    "glm4_5",
-    "glm4_7",
-    "granite3",
-    "granite_20b",
-    "harmony",
-    "hermes",
-    "internlm2",
-    "jamba",
-    "json",
-    "kimi_k2",
-    "llama3",
-    "lfm2",
-    "longcat",
-    "minimax_m1",
-    "minimax_m2",
-    "mistral",
-    "mistral_call_id",
-    "mistral_list",
-    "olmo3",
-    "phi4_mini",
-    "pythonic",
-    "qwen3_coder",
-    "seed_oss",
-    "turnstile",
-]
-
-_DSML = Parameters('<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n')
+_JSON = '{"name": "$name", "arguments": $arguments}'
+_FUNCTION = "<function=$name>\n$arguments</function>"
+_DSML = {"prefix": "｜DSML｜", "more": ' string="$string"'}
 _NEXT = "<|end|><|start|>assistant"
-_KEYWORDS = Parameters("$key=$value", separator=", ", notation="python")
-_NAMES = "[a-zA-Z][a-zA-Z0-9_]*"
+_PYTHON: dict[str, Any] = {
+    "call": "$name($arguments)",
+    "parameters": Parameters("$key=$value", separator=", ", notation="python"),
+    "names": "[a-zA-Z][a-zA-Z0-9_]*",
+}
+_MISTRAL_IDS: dict[str, Any] = {"id_length": 9, "client_id": "$random", "any_id": False}
 
-FORMATS: dict[ToolFormatName, ToolFormat] = {
+
+def _list(trigger: str, end: str = "", **fields: Any) -> ToolFormat:
+    """A format whose section is a list between `trigger` and `end`; `fields`: the others, as far as they differ."""
+    call = fields.pop("call", _JSON)
+    return ToolFormat(call, trigger, opens=f"{trigger}[", separator=", ", closes=f"]{end}", **fields)
+
+
+def _invokes(section: str, prefix: str = "", more: str = "", **fields: Any) -> ToolFormat:
+    """A format whose section is an element that holds an element for each call; `more`: attributes of a parameter."""
+    return ToolFormat(
+        call=f'<{prefix}invoke name="$name">\n$arguments</{prefix}invoke>',
+        trigger=f"<{section}>",
+        opens=f"<{section}>\n",
+        separator="\n",
+        closes=f"\n</{section}>",
+        parameters=Parameters(f'<{prefix}parameter name="$key"{more}>$value</{prefix}parameter>\n'),
+        **fields,
+    )
+
+
+def _element(name: str, content: str, **fields: Any) -> ToolFormat:
+    """A format whose calls are elements, on lines of their own."""
+    return ToolFormat(f"<{name}>\n{content}\n</{name}>", f"<{name}>", separator="\n", **fields)
+
+
+FORMATS: dict[str, ToolFormat] = {
     # gpt-oss by OpenAI: messages in channels; calls are messages to a function.
     "harmony": ToolFormat(
         call="<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$arguments",
@@ -68,7 +62,6 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
     "kimi_k2": ToolFormat(
         call="<|tool_call_begin|>functions.$name:$count<|tool_call_argument_begin|>$arguments<|tool_call_end|>",
         trigger="<|tool_calls_section_begin|>",
-        marks=("<|tool_calls_section_begin|>",),
         opens="<|tool_calls_section_begin|>",
         closes="<|tool_calls_section_end|>",
         client_id="functions.$name:$count",
@@ -87,7 +80,6 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
     "deepseek_v3_1": ToolFormat(
         call="<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
         trigger="<｜tool▁calls▁begin｜>",
-        marks=("<｜tool▁calls▁begin｜>",),
         opens="<｜tool▁calls▁begin｜>",
         closes="<｜tool▁calls▁end｜>",
     ),
@@ -96,30 +88,16 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
         call="[TOOL_CALLS]$name[CALL_ID]$random[ARGS]$arguments",
         trigger="[TOOL_CALLS]",
         marks=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
-        id_length=9,
-        client_id="$random",
-        any_id=False,
+        **_MISTRAL_IDS,
     ),
     "mistral": ToolFormat(
         call="[TOOL_CALLS]$name[ARGS]$arguments",
         trigger="[TOOL_CALLS]",
         marks=("[TOOL_CALLS]", "[ARGS]"),
-        id_length=9,
-        client_id="$random",
-        any_id=False,
         ends_thoughts=True,
+        **_MISTRAL_IDS,
     ),
-    "mistral_list": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
-        trigger="[TOOL_CALLS]",
-        marks=("[TOOL_CALLS]",),
-        opens="[TOOL_CALLS][",
-        separator=", ",
-        closes="]",
-        id_length=9,
-        client_id="$random",
-        any_id=False,
-    ),
+    "mistral_list": _list("[TOOL_CALLS]", **_MISTRAL_IDS),
     # Command by Cohere: R7B and A.
     "cohere": ToolFormat(
         call='    {"tool_call_id": "$count", "tool_name": "$name", "parameters": $arguments}',
@@ -134,84 +112,41 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
         ),
     ),
     # Phi-4 mini by Microsoft: what its card teaches it, and what the model writes by itself.
-    "phi4_mini": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
-        trigger="<|tool_call|>",
-        marks=("<|tool_call|>", "<|/tool_call|>"),
-        opens="<|tool_call|>[",
-        separator=", ",
-        closes="]<|/tool_call|>",
-    ),
+    "phi4_mini": _list("<|tool_call|>", "<|/tool_call|>", marks=("<|tool_call|>", "<|/tool_call|>")),
     "functools": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
+        call=_JSON,
         trigger="functools[",
-        marks=("functools[",),
         opens="functools[",
         separator=", ",
         closes="]",
     ),
     # Granite 3 by IBM; Granite 4 writes as Hermes does.
-    "granite3": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
-        trigger="<|tool_call|>",
-        marks=("<|tool_call|>", "<|start_of_role|>"),
-        opens="<|tool_call|>[",
-        separator=", ",
-        closes="]",
-    ),
+    "granite3": _list("<|tool_call|>", marks=("<|tool_call|>", "<|start_of_role|>")),
     # MiniMax: M1 writes lines of JSON in a section, M2 markup.
     "minimax_m1": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
+        call=_JSON,
         trigger="<tool_calls>",
         marks=("<tool_calls>", "</tool_calls>", "<beginning_of_sentence>"),
         opens="<tool_calls>\n",
         separator="\n",
         closes="\n</tool_calls>",
     ),
-    "minimax_m2": ToolFormat(
-        call='<invoke name="$name">\n$arguments</invoke>',
-        trigger="<minimax:tool_call>",
-        marks=("<minimax:tool_call>",),
-        opens="<minimax:tool_call>\n",
-        separator="\n",
-        closes="\n</minimax:tool_call>",
-        parameters=Parameters('<parameter name="$key">$value</parameter>\n'),
-        ends_thoughts=True,
-    ),
+    "minimax_m2": _invokes("minimax:tool_call", ends_thoughts=True),
     # DeepSeek's markup.
-    "deepseek_v3_2": ToolFormat(
-        call='<｜DSML｜invoke name="$name">\n$arguments</｜DSML｜invoke>',
-        trigger="<｜DSML｜function_calls>",
-        marks=("｜DSML｜", "function_calls"),
-        opens="<｜DSML｜function_calls>\n",
-        separator="\n",
-        closes="\n</｜DSML｜function_calls>",
-        parameters=_DSML,
-    ),
-    "deepseek_v4": ToolFormat(
-        call='<｜DSML｜invoke name="$name">\n$arguments</｜DSML｜invoke>',
-        trigger="<｜DSML｜tool_calls>",
-        marks=("｜DSML｜", "tool_calls>"),
-        opens="<｜DSML｜tool_calls>\n",
-        separator="\n",
-        closes="\n</｜DSML｜tool_calls>",
-        parameters=_DSML,
-    ),
+    "deepseek_v3_2": _invokes("｜DSML｜function_calls", marks=("｜DSML｜", "function_calls"), **_DSML),
+    "deepseek_v4": _invokes("｜DSML｜tool_calls", marks=("｜DSML｜", "tool_calls>"), **_DSML),
     # Seed-OSS by ByteDance, without line ends around values.
-    "seed_oss": ToolFormat(
-        call="<seed:tool_call>\n<function=$name>\n$arguments</function>\n</seed:tool_call>",
-        trigger="<seed:tool_call>",
-        marks=("<seed:tool_call>",),
-        separator="\n",
+    "seed_oss": _element(
+        "seed:tool_call",
+        _FUNCTION,
         parameters=Parameters("<parameter=$key>$value</parameter>\n"),
         ends_thoughts=True,
     ),
     # Qwen3-Coder and those that write as it does.
-    "qwen3_coder": ToolFormat(
-        call="<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
-        trigger="<tool_call>",
+    "qwen3_coder": _element(
+        "tool_call",
+        _FUNCTION,
         marks=("<tool_call>", "<function=", "<parameter="),
-        separator="\n",
         parameters=Parameters("<parameter=$key>\n$value\n</parameter>\n"),
         ends_thoughts=True,
     ),
@@ -232,36 +167,18 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
         ends_thoughts=True,
     ),
     # Hermes by Nous Research, whose format Qwen 2.5 and 3, Granite 4 and many others write.
-    "hermes": ToolFormat(
-        call='<tool_call>\n{"name": "$name", "arguments": $arguments}\n</tool_call>',
-        trigger="<tool_call>",
-        marks=("<tool_call>", '"arguments": '),
-        separator="\n",
-        ends_thoughts=True,
-    ),
+    "hermes": _element("tool_call", _JSON, marks=("<tool_call>", '"arguments": '), ends_thoughts=True),
     # JSON between two tokens of their own: Jamba, Apertus, LongCat, InternLM.
     "jamba": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
+        call=_JSON,
         trigger="<tool_calls>",
         marks=("<tool_calls>", "tool_calls_prefix"),
         opens="<tool_calls>[\n",
         separator=",\n",
         closes="\n]</tool_calls>",
     ),
-    "apertus": ToolFormat(
-        call='{"$name": $arguments}',
-        trigger="<|tools_prefix|>",
-        marks=("<|tools_prefix|>",),
-        opens="<|tools_prefix|>[",
-        separator=", ",
-        closes="]<|tools_suffix|>",
-    ),
-    "longcat": ToolFormat(
-        call='<longcat_tool_call>\n{"name": "$name", "arguments": $arguments}\n</longcat_tool_call>',
-        trigger="<longcat_tool_call>",
-        marks=("<longcat_tool_call>",),
-        separator="\n",
-    ),
+    "apertus": _list("<|tools_prefix|>", "<|tools_suffix|>", call='{"$name": $arguments}'),
+    "longcat": _element("longcat_tool_call", _JSON),
     "internlm2": ToolFormat(
         call='<|action_start|><|plugin|>\n{"name": "$name", "parameters": $arguments}<|action_end|>',
         trigger="<|action_start|>",
@@ -272,7 +189,6 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
     "granite_20b": ToolFormat(
         call='<function_call> {"name": "$name", "arguments": $arguments}',
         trigger="<function_call>",
-        marks=("<function_call>",),
         separator=" ",
     ),
     # Functionary v3.1 by MeetKai, and Llama 3.1 with functions of its users.
@@ -286,47 +202,31 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
     "function_gemma": ToolFormat(
         call="<start_function_call>call:$name{$arguments}<end_function_call>",
         trigger="<start_function_call>",
-        marks=("<start_function_call>",),
         parameters=Parameters("$key:$value", separator=",", notation="bare", quote="<escape>"),
         names="[a-zA-Z0-9_]+",
     ),
     "gemma4": ToolFormat(
         call="<|tool_call>call:$name{$arguments}<tool_call|>",
         trigger="<|tool_call>",
-        marks=("<|tool_call>",),
         parameters=Parameters("$key:$value", separator=",", notation="bare", quote='<|"|>'),
     ),
     # A call as Python writes it, `f(city="Paris", days=3)`: Llama 3.2 and 4, LFM 2, OLMo 3.
     "pythonic": ToolFormat(
-        call="$name($arguments)",
         trigger="[",
         marks=("[func_name1(params_name1=params_value1",),
         opens="[",
         separator=", ",
         closes="]",
         alone=True,
-        parameters=_KEYWORDS,
-        names=_NAMES,
+        **_PYTHON,
     ),
-    "lfm2": ToolFormat(
-        call="$name($arguments)",
-        trigger="<|tool_call_start|>",
-        marks=("List of tools: ",),
-        opens="<|tool_call_start|>[",
-        separator=", ",
-        closes="]<|tool_call_end|>",
-        parameters=_KEYWORDS,
-        names=_NAMES,
-    ),
+    "lfm2": _list("<|tool_call_start|>", "<|tool_call_end|>", marks=("List of tools: ",), **_PYTHON),
     "olmo3": ToolFormat(
-        call="$name($arguments)",
         trigger="<function_calls>",
-        marks=("<function_calls>",),
         opens="<function_calls>",
         separator="\n",
         closes="</function_calls>",
-        parameters=_KEYWORDS,
-        names=_NAMES,
+        **_PYTHON,
     ),
     # Llama by Meta.
     "llama3": ToolFormat(
@@ -338,7 +238,7 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
     ),
     # Formats of no maker: bare JSON, and our own for models that know no tools.
     "json": ToolFormat(
-        call='{"name": "$name", "arguments": $arguments}',
+        call=_JSON,
         trigger='{"name": "',
         marks=(),
         separator="\n",
@@ -353,3 +253,9 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
 }
 """By the names that the `tool_format` of a configuration takes; a chat template belongs to the first whose marks it
 has. `turnstile` is for models that know no tools."""
+
+if TYPE_CHECKING:
+    ToolFormatName = str
+else:
+    ToolFormatName = Literal[tuple(sorted(FORMATS))]
+    """Type of a setting that names one of `FORMATS`."""

@@ -31,7 +31,7 @@ def answer_format(
     tags = [_call(tool_format, name, schema) for name, schema in functions]
     if tool_format.in_sections:
         section = _separated(tags, tool_format.separator, one=one)
-        tags = [{"type": "tag", "begin": tool_format.opens, "content": section, "end": tool_format.closes}]
+        tags = [_tag(tool_format.opens, section, tool_format.closes)]
     if tool_format.texts:
         return _with_texts(tool_format, tags, demanded=demanded, text=text)
     calls = tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
@@ -59,37 +59,33 @@ def thoughts_and_answer(
     `closes` is `end` and what stands between it and the answer.
     """
     answer = answer_format(tool_format, functions, demanded=demanded, one=one, text=text)
-    closing: Format = {"type": "const_string", "value": closes}
+    closing = _text(closes)
     excludes = [end, tool_format.trigger] if tool_format.ends_thoughts else [end]
     thoughts = {"type": "any_text", "excludes": excludes}
     if not tool_format.ends_thoughts:
-        return {"type": "sequence", "elements": [thoughts, closing, answer]}
+        return _sequence(thoughts, closing, answer)
     if demanded:
-        return {"type": "sequence", "elements": [thoughts, {"type": "optional", "content": closing}, answer]}
+        return _sequence(thoughts, {"type": "optional", "content": closing}, answer)
     alone = one or not tool_format.several or text is not None
     called = answer_format(
         tool_format, functions, demanded=True, one=one or not (tool_format.in_sections or text is not None)
     )
     if alone:
-        return {
-            "type": "sequence",
-            "elements": [thoughts, _any_of([{"type": "sequence", "elements": [closing, answer]}, called])],
-        }
-    return {"type": "sequence", "elements": [thoughts, _any_of([closing, called]), answer]}
+        return _sequence(thoughts, _any_of([_sequence(closing, answer), called]))
+    return _sequence(thoughts, _any_of([closing, called]), answer)
 
 
 def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
     """An answer without calls: thoughts, and `content` in the last region; the pointer to the content."""
     last = next(text for text in tool_format.texts if text.last)
-    elements = [_regions_before(tool_format.texts, demanded=True), _region(last, content)]
     pointer = "/elements/1/content" if last.closes else "/elements/1/elements/1"
-    return {"type": "sequence", "elements": elements}, pointer
+    return _sequence(_regions_before(tool_format.texts, demanded=True), _region(last, content)), pointer
 
 
 def begun_text(begin: str | None, specification: GrammarSpecification) -> Format:
     """A text under a constraint, behind `begin`."""
     text: Format = {"type": "specification", "specification": specification}
-    return {"type": "sequence", "elements": [{"type": "const_string", "value": begin}, text]} if begin else text
+    return _sequence(_text(begin), text) if begin else text
 
 
 def begins_json(text: str) -> bool:
@@ -101,13 +97,8 @@ def text_pointers(format_: Format, pointer: str) -> Iterator[str]:
     """JSON Pointers to the constraints of texts in a format; as in `call_pointers`."""
     if format_["type"] == "specification":
         yield f"{pointer}/specification"
-    for name in ("content", "elements"):
-        inner = format_.get(name, [])
-        if isinstance(inner, dict):
-            yield from text_pointers(inner, f"{pointer}/{name}")
-        else:
-            for index, one in enumerate(inner):
-                yield from text_pointers(one, f"{pointer}/{name}/{index}")
+    for inner, place in _inside(format_, pointer, "content", "elements"):
+        yield from text_pointers(inner, place)
 
 
 def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
@@ -120,13 +111,18 @@ def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
         if inside is not None:
             yield pointer, inside
             return
-    for name in ("content", "elements", "tags"):
+    for inner, place in _inside(format_, pointer, "content", "elements", "tags"):
+        yield from call_pointers(inner, place)
+
+
+def _inside(format_: Format, pointer: str, *names: str) -> Iterator[tuple[Format, str]]:
+    """Yield the formats in fields of a format, each with the pointer to it; `pointer` leads to `format_`."""
+    for name in names:
         inner = format_.get(name, [])
         if isinstance(inner, dict):
-            yield from call_pointers(inner, f"{pointer}/{name}")
+            yield inner, f"{pointer}/{name}"
         else:
-            for index, one in enumerate(inner):
-                yield from call_pointers(one, f"{pointer}/{name}/{index}")
+            yield from ((one, f"{pointer}/{name}/{index}") for index, one in enumerate(inner))
 
 
 def _arguments_pointer(content: Format, pointer: str) -> str | None:
@@ -143,15 +139,8 @@ def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
     # The end of a tag is excluded from what stands in it, which would change the grammar of a text.
     raw = isinstance(schema, RawInput)
     end = elements.pop()["value"] if elements[-1]["type"] == "const_string" and not raw else ""
-    if raw:
-        return {
-            "type": "tag",
-            "begin": begin["value"],
-            "content": {"type": "sequence", "elements": elements},
-            "end": "",
-        }
-    content = elements[0] if len(elements) == 1 else {"type": "sequence", "elements": elements}
-    return {"type": "tag", "begin": begin["value"], "content": content, "end": end}
+    content = elements[0] if len(elements) == 1 and not raw else _sequence(*elements)
+    return _tag(begin["value"], content, end)
 
 
 def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
@@ -175,7 +164,7 @@ def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Form
         return {"type": "parameters", "json_schema": schema, **dataclasses.asdict(tool_format.parameters)}
     if part.startswith("$"):
         return {"type": "regex", "pattern": tool_format.pattern(part)}
-    return {"type": "const_string", "value": part}
+    return _text(part)
 
 
 def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
@@ -190,8 +179,7 @@ def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool,
     """
     ends = [] if demanded else [_region(region, text or _ANY_TEXT) for region in tool_format.texts if region.last]
     before = _regions_before(tool_format.texts, demanded=demanded or text is not None)
-    elements = [before, _any_of([*calls, *ends])]
-    return {"type": "sequence", "elements": elements}
+    return _sequence(before, _any_of([*calls, *ends]))
 
 
 def _regions_before(texts: Sequence[TextRegion], *, demanded: bool) -> Format:
@@ -205,10 +193,20 @@ _ANY_TEXT: Format = {"type": "any_text"}
 
 
 def _region(text: TextRegion, content: Format) -> Format:
-    if text.closes:
-        return {"type": "tag", "begin": text.opens, "content": content, "end": text.closes}
-    return {"type": "sequence", "elements": [{"type": "const_string", "value": text.opens}, content]}
+    return _tag(text.opens, content, text.closes) if text.closes else _sequence(_text(text.opens), content)
 
 
 def _any_of(formats: list[Format]) -> Format:
     return formats[0] if len(formats) == 1 else {"type": "or", "elements": formats}
+
+
+def _sequence(*elements: Format) -> Format:
+    return {"type": "sequence", "elements": [*elements]}
+
+
+def _text(text: str) -> Format:
+    return {"type": "const_string", "value": text}
+
+
+def _tag(begin: str, content: Format, end: str) -> Format:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}

@@ -24,6 +24,9 @@ from deployments.openai.responses.body import ResponsesBody
 from deployments.openai.responses.items import Status
 from deployments.routing.tiers import Generation
 
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""What an item of a type holds of a call."""
+
 Event = dict[str, Any]
 """`type`, `sequence_number` and what belongs to the type."""
 
@@ -37,36 +40,35 @@ class OutputText(BaseModel):
     logprobs: list[ChatTokenLogprob]
 
 
-class MessageItem(BaseModel):
+class _Item(BaseModel):
+    id: str
+    status: Status
+
+
+class MessageItem(_Item):
     """What the assistant says."""
 
     type: Literal["message"]
-    id: str
     role: Literal["assistant"]
-    status: Status
     content: list[OutputText]
 
 
-class CallItem(BaseModel):
+class CallItem(_Item):
     """A call; `arguments` is JSON text that matches its schema unless the answer was cut."""
 
     type: Literal["function_call"]
-    id: str
     call_id: str
     name: str
     arguments: str
-    status: Status
 
 
-class CustomCallItem(BaseModel):
+class CustomCallItem(_Item):
     """A call of a custom tool; `input` matches its grammar unless the answer was cut."""
 
     type: Literal["custom_tool_call"]
-    id: str
     call_id: str
     name: str
     input: str
-    status: Status
 
 
 class ThoughtText(BaseModel):
@@ -76,14 +78,12 @@ class ThoughtText(BaseModel):
     text: str
 
 
-class ReasoningItem(BaseModel):
+class ReasoningItem(_Item):
     """What the model thought."""
 
     type: Literal["reasoning"]
-    id: str
     summary: list[Any]
     content: list[ThoughtText]
-    status: Status
 
 
 class InputDetails(BaseModel):
@@ -217,27 +217,18 @@ class ResponsesAnswer:
             yield from self._more_text("reasoning", "reasoning_text", delta["reasoning_content"])
         else:
             (call,) = delta["tool_calls"]
-            if "custom" in call:
-                yield from self._more_input(call, call["custom"])
-                return
-            function = call["function"]
-            if "id" in call:
-                yield from self._closed("completed")
-                self._logprobs.clear()
-                fields = {"call_id": call["id"], "name": function["name"], "arguments": ""}
-                yield from self._opened("function_call", "fc", **fields)
-            if function["arguments"]:
-                self._items[-1]["arguments"] += function["arguments"]
-                yield self._item_event("response.function_call_arguments.delta", delta=function["arguments"])
+            yield from self._more_of_call(call)
 
-    def _more_input(self, call: dict[str, Any], custom: dict[str, str]) -> Iterator[Event]:
+    def _more_of_call(self, call: dict[str, Any]) -> Iterator[Event]:
+        kind, prefix = ("custom_tool_call", "ctc") if "custom" in call else ("function_call", "fc")
+        called, field = call.get("custom") or call["function"], _CALLS[kind]
         if "id" in call:
             yield from self._closed("completed")
             self._logprobs.clear()
-            yield from self._opened("custom_tool_call", "ctc", call_id=call["id"], name=custom["name"], input="")
-        if custom["input"]:
-            self._items[-1]["input"] += custom["input"]
-            yield self._item_event("response.custom_tool_call_input.delta", delta=custom["input"])
+            yield from self._opened(kind, prefix, call_id=call["id"], name=called["name"], **{field: ""})
+        if called[field]:
+            self._items[-1][field] += called[field]
+            yield self._item_event(f"response.{kind}_{field}.delta", delta=called[field])
 
     def _more_text(self, kind: str, part: str, text: str) -> Iterator[Event]:
         if not self._items or self._items[-1]["type"] != kind:
@@ -268,11 +259,9 @@ class ResponsesAnswer:
             return
         item = self._items[-1]
         item["status"] = status
-        if item["type"] == "function_call":
-            arguments = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._item_event("response.function_call_arguments.done", **arguments)
-        elif item["type"] == "custom_tool_call":
-            yield self._item_event("response.custom_tool_call_input.done", input=item["input"])
+        if (field := _CALLS.get(item["type"])) is not None:
+            named = {"name": item["name"]} if field == "arguments" else {}
+            yield self._item_event(f"response.{item['type']}_{field}.done", **named, **{field: item[field]})
         else:
             part = item["content"][0]
             logprobs = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
@@ -310,7 +299,6 @@ class ResponsesAnswer:
             "output_tokens_details": {"reasoning_tokens": self._thought_tokens},
             "total_tokens": prompt_tokens + self._tokens,
         }
-        grammar = generation.grammar
         told = body.model_dump(mode="json", by_alias=True, exclude_none=True, include={"text", "tools", "reasoning"})
         chosen = body.tool_choice or "auto"
         return {
@@ -323,7 +311,7 @@ class ResponsesAnswer:
             "model": self._model,
             "output": [_copy(item) for item in self._items] if status != "in_progress" else [],
             "usage": None if status == "in_progress" else usage,
-            **({} if grammar is None else {"grammar": grammar_report(grammar, [self._reader])}),
+            **grammar_report(generation, [self._reader]),
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},

@@ -5,38 +5,20 @@ As everywhere, a field that cannot be honoured is accepted only with the value t
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    Tag,
-    model_validator,
-)
+from pydantic import Field, StrictBool, StrictInt, Tag, model_validator
 
-from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Metadata, Only, Positive, Refused
-from deployments.openai.constraints import (
-    ON_UNSUPPORTED,
-    STRICT,
-    GrammarFormat,
-    JsonObjectFormat,
-    RegexFormat,
-    StructuredOutputs,
-    TextFormat,
-)
-from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
+from deployments.openai.constraints import GrammarFormat, JsonObjectFormat, NamedJsonSchema, RegexFormat, TextFormat
+from deployments.openai.protocol import MAX_MESSAGES, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
-from deployments.openai.sampling import MAX_TOP_LOGPROBS, Stop
+from deployments.openai.sampling import MAX_TOP_LOGPROBS, OpenAIBody
 from deployments.openai.structural_tags import StructuralTag
-from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters, TextInput
-from grammar_workers.options import OnUnsupported
-from grammar_workers.specification import JsonSchema
+from deployments.openai.tool_bodies import MAX_TOOLS, CustomFunction, Function, InputGrammar, TextInput
+from deployments.openai.translated import TranslatedBody
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast, by_json_type
 
@@ -52,27 +34,26 @@ FIELDS = {
 NOT_STORED = "responses are not stored: send the earlier turns in `input`"
 
 
-class NamedSchemaFormat(ClientModel):
+class NamedSchemaFormat(NamedJsonSchema):
     """Text that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
-    name: str | None = Field(None, description="A label of the caller's; it does not influence the output.")
-    description: str | None = None
-    json_schema: JsonSchema = Field(alias="schema")
-    strict: StrictBool | None = Field(None, description=STRICT)
+    name: str | None = Field(  # type: ignore[assignment]
+        None, description="A label of the caller's; it does not influence the output."
+    )
+
+
+AnyFormat = Annotated[
+    TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
+    Field(discriminator="type"),
+]
 
 
 class TextConfig(ClientModel):
     """What the text of the answer must match."""
 
     ignores: ClassVar[str] = "text"
-    format: (
-        Annotated[
-            TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
-            Field(discriminator="type"),
-        ]
-        | None
-    ) = None
+    format: AnyFormat | None = None
 
 
 class ReasoningConfig(ClientModel):
@@ -85,35 +66,31 @@ class ReasoningConfig(ClientModel):
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
-class FunctionTool(ClientModel):
+class FunctionTool(Function):
     """A function that the model may call."""
 
-    ignores: ClassVar[str] = "a tool"
     renames: ClassVar[str] = "a flat tool"
     type: Literal["function"]
-    name: FunctionName
-    description: str | None = None
-    parameters: Parameters | None = Field(None, description="JSON Schema of the arguments, an object.")
-    strict: StrictBool | None = Field(None, description=STRICT)
 
 
-class GrammarInput(ClientModel):
+class GrammarInput(InputGrammar):
     """The grammar of a custom tool's input."""
 
     type: Literal["grammar"]
-    syntax: Literal["lark", "regex"]
-    definition: str
 
 
-class CustomTool(ClientModel):
+AnyInput = Annotated[GrammarInput | TextInput, Field(discriminator="type")]
+
+
+class CustomTool(CustomFunction):
     """A tool whose input is text; an answer calls one of them at most."""
 
-    ignores: ClassVar[str] = "a tool"
     renames: ClassVar[str] = "a flat tool"
     type: Literal["custom"]
-    name: FunctionName
-    description: str | None = None
-    format: Annotated[GrammarInput | TextInput, Field(discriminator="type")] | None = None
+    format: AnyInput | None = None  # type: ignore[assignment]
+
+
+AnyTool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
 class NamedFunction(ClientModel):
@@ -133,18 +110,24 @@ class AllowedFunctions(ClientModel):
     )
 
 
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("string")]
+    | Annotated[NamedFunction | AllowedFunctions, Field(discriminator="type"), Tag("object")],
+    by_json_type('"none", "auto", "required", or an object that names functions'),
+]
+
+
 class StreamOptions(ClientModel):
     """Nothing to choose yet."""
 
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class ResponsesBody(ClientModel):
+class ResponsesBody(OpenAIBody, TranslatedBody):
     """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
 
-    ignores: ClassVar[str] = "a request"
     renames: ClassVar[str] = "a request of /v1/responses"
-    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    names: ClassVar[Mapping[str, str]] = FIELDS
     input: Annotated[
         Annotated[str, Tag("string")]
         | Annotated[list[InputItem], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES), Tag("array")],
@@ -152,30 +135,12 @@ class ResponsesBody(ClientModel):
     ] = Field(description="The user's message, or the items of a conversation.")
     instructions: str | None = Field(None, description="A system message before the input.")
     max_output_tokens: Positive | None = Field(None, description="The most tokens to generate.")
-    temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
-    top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
     text: TextConfig | None = None
-    tools: (
-        Annotated[
-            list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]],
-            FailFast(),
-            Field(max_length=MAX_TOOLS),
-        ]
-        | None
-    ) = None
-    tool_choice: (
-        Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("string")]
-            | Annotated[NamedFunction | AllowedFunctions, Field(discriminator="type"), Tag("object")],
-            by_json_type('"none", "auto", "required", or an object that names functions'),
-        ]
-        | None
-    ) = None
+    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: StrictBool | None = None
     reasoning: ReasoningConfig | None = None
-    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
-    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     metadata: Metadata | None = Field(None, description="Returned as it is.")
     user: str | None = Field(None, description="Returned as it is.")
     include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
@@ -188,25 +153,20 @@ class ResponsesBody(ClientModel):
     top_logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="Log-probabilities of so many of the likeliest tokens."
     )
-    top_k: StrictInt | None = Field(None, ge=-1, lt=1 << 63, description="As in a chat completion.")
-    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
-    stop: Stop | None = Field(None, description="As in a chat completion.")
-    structured_outputs: StructuredOutputs | None = Field(
-        None, description="What the text of the answer must match, as in a chat completion."
-    )
-    finish_within_budget: StrictBool | None = Field(None, description="As in a chat completion.")
     previous_response_id: Annotated[Any, Refused(NOT_STORED)] = None
     conversation: Annotated[Any, Refused(NOT_STORED)] = None
     prompt: Annotated[Any, Refused("prompts are not stored: send `instructions` and `input`")] = None
 
-    _chat: ChatCompletionBody = PrivateAttr()
-
     @model_validator(mode="after")
     def _make_chat(self) -> ResponsesBody:
         messages, begins = chat_messages(self.instructions, self.input)
-        fields = {"messages": messages, **self._chat_fields()}
-        in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
-        self._chat = inner_body(ChatCompletionBody, fields, in_this_body)
+
+        def place(message: int) -> Place:
+            if (item := begins[message]) is not None:
+                return ("input", item)
+            return ("input",) if isinstance(self.input, str) and message == len(begins) - 1 else ("instructions",)
+
+        self._translate({"messages": messages, **self._chat_fields()}, place)
         return self
 
     def drop_oldest(self) -> bool:
@@ -225,31 +185,17 @@ class ResponsesBody(ClientModel):
         """True if log-probabilities are asked for."""
         return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
-    @property
-    def chat(self) -> ChatCompletionBody:
-        """The same request as a chat completion."""
-        return self._chat
-
     def _chat_fields(self) -> dict[str, Any]:
         fields = {
-            "model": self.model,
+            **self.settings(OpenAIBody),
             "max_completion_tokens": self.max_output_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
             "response_format": self._response_format(),
             "tools": None if self.tools is None else [_chat_tool(tool) for tool in self.tools],
             "tool_choice": self.tool_choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
-            "stream": self.stream,
-            "on_unsupported": self.on_unsupported,
             "logprobs": self.logprobs or None,
             "top_logprobs": self.top_logprobs or None,
-            "top_k": self.top_k,
-            "seed": self.seed,
-            "stop": self.stop,
-            "structured_outputs": self.structured_outputs,
-            "finish_within_budget": self.finish_within_budget,
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
@@ -257,29 +203,13 @@ class ResponsesBody(ClientModel):
             named = [{"type": "function", "function": {"name": tool.name}} for tool in self.tool_choice.tools]
             allowed = {"mode": self.tool_choice.mode, "tools": named}
             fields["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
-        return {name: value for name, value in fields.items() if value is not None}
+        return fields
 
     def _response_format(self) -> Any:
         wanted = None if self.text is None else self.text.format
         if isinstance(wanted, NamedSchemaFormat):
             return {"type": "json_schema", "schema": wanted.json_schema, "strict": wanted.strict}
         return wanted
-
-
-def _in_this_body(place: Place, begins: list[int | None], given: Any) -> Place:
-    """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
-    match place:
-        case ("messages", int(message), *_):
-            if (item := begins[message]) is not None:
-                return ("input", item)
-            return ("input",) if isinstance(given, str) and message == len(begins) - 1 else ("instructions",)
-        case ("tools", int(tool), "function", *rest):
-            return ("tools", tool, *rest)
-        case ("tool_choice", "allowed_tools", *rest):
-            return ("tool_choice", *rest)
-        case (str(field), *rest):
-            return (*FIELDS.get(field, field).split("."), *rest)
-    return place
 
 
 def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
@@ -289,10 +219,3 @@ def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
             custom["format"] = {"type": "grammar", "grammar": tool.format.model_dump(exclude={"type"})}
         return {"type": "custom", "custom": custom}
     return {"type": "function", "function": tool.model_dump(exclude={"type"})}
-
-
-def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
-    """Field and pointer of the chat completion, by the names that this body's fields have."""
-    if param == "tools" and pointer is not None:
-        pointer = pointer.replace("/function", "", 1)
-    return (None if param is None else FIELDS.get(param, param)), pointer

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from deployments.http.client_fields import ClientModel
-from deployments.http.fields import refusal_as_text, text_parts
-from deployments.openai.chat_messages import MAX_PARTS
-from deployments.openai.tool_bodies import FunctionName
+from deployments.http.fields import text_parts
+from deployments.openai.chat_messages import MAX_PARTS, TextPart, joined
+from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.validation import FailFast, by_json_type
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -21,19 +21,13 @@ class _Item(ClientModel):
     ignores: ClassVar[str] = "a message or item"
 
 
-class InputText(ClientModel):
+_TextKind = Annotated[Literal["input_text", "output_text", "text"], text_parts("input_text", "output_text", "text")]
+
+
+class InputText(TextPart):
     """A piece of a message's text; other kinds of content are refused, but `refusal`, which is read as text."""
 
-    ignores: ClassVar[str] = "a part or block"
-    type: Annotated[Literal["input_text", "output_text", "text"], text_parts("input_text", "output_text", "text")] = (
-        Field(description="Other kinds of content are refused.")
-    )
-    text: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_refusal(cls, part: Any) -> Any:
-        return refusal_as_text(part)
+    type: _TextKind = Field(description="Other kinds of content are refused.")  # type: ignore[assignment]
 
 
 Content = Annotated[
@@ -141,10 +135,10 @@ def chat_messages(
     turn: dict[str, Any] | None = None  # the assistant's, while it may go on
     for index, item in enumerate(given):
         if isinstance(item, MessageInput) and item.role != "assistant":
-            messages.append({"role": item.role, "content": _text(item.content)})
+            messages.append({"role": item.role, "content": joined(item.content)})
             turn = None
         elif isinstance(item, CallOutputInput):
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)})
             turn = None
         else:
             if turn is None or isinstance(item, ReasoningInput):
@@ -153,15 +147,10 @@ def chat_messages(
             if isinstance(item, ReasoningInput):
                 turn["reasoning_content"] = "".join(piece.text for piece in item.content or item.summary)
             elif isinstance(item, CallInput | CustomCallInput):
-                function = {"name": item.name, "arguments": item.arguments}
-                turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
+                turn.setdefault("tool_calls", []).append(call_of(item.call_id, item.name, item.arguments))
             else:
-                turn["content"].append(_text(item.content))
+                turn["content"].append(joined(item.content))
         begins += [index] * (len(messages) - len(begins))
     for message in messages:
         message["content"] = "".join(message["content"])
     return messages, begins
-
-
-def _text(content: str | list[InputText]) -> str:
-    return content if isinstance(content, str) else "".join(piece.text for piece in content)
