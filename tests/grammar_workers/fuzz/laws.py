@@ -170,17 +170,21 @@ def consistent(subject: Subject, tokens: tuple[int, ...]) -> str | None:
 
 def has_a_way_on(subject: Subject, tokens: tuple[int, ...]) -> str | None:
     """No dead ends: the shortest completion is allowed step by step, ends first where the text may end, is shortest."""
+    try:
+        return _way_on(subject, tokens)
+    except LimitExceededError:
+        # One that is too long to be written out, or too many ways to read one token.
+        return None
+
+
+def _way_on(subject: Subject, tokens: tuple[int, ...]) -> str | None:
     fsm = subject.fsm
     if fsm is None or (state := state_after(fsm, tokens)) < 0 or fsm.is_terminal(state):
         return None
     text = text_of(fsm, tokens)
     if not allowed_tokens(fsm, state):
         return f"a dead end after {text!r}"
-    try:
-        way = fsm.shortest_completion(state)
-    except LimitExceededError:
-        # One that is too long to be written out.
-        return None
+    way = fsm.shortest_completion(state)
     if not way:
         return f"no completion after {text!r}"
     for number, token in enumerate(way):

@@ -104,7 +104,10 @@ class SubstringJudge:
         for begin in self._places:
             end = begin + len(text)
             if end in self._places and self._is_spelled(self._text[begin:end], text):
-                ordinary = all(one.upper().lower() == one.lower() == one.casefold() for one in text + self._text)
+                ordinary = all(
+                    len(one.lower()) == 1 and one.upper().lower() == one.lower() == one.casefold()
+                    for one in text + self._text
+                )
                 return VALID if ordinary or not self._any_case else undecided("characters of unusual case")
         return invalid("no span of the text")
 
