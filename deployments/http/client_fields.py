@@ -128,7 +128,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "a body of /v1/grammars": {
         **_CONSTRAINTS,
         **dict.fromkeys(("json", "schema"), 'structured_outputs: {"json": ...}'),
-        "type": 'response_format: {"type": ...}',
+        "type": 'specification: {"type": ...}',
     },
     "json_object": {"schema": "the type `json_schema`", "json_schema": "the type `json_schema`"},
     "a tool": {

@@ -34,7 +34,9 @@ class Deadline:
         """The 408 of an answer that took longer."""
         whose = "" if self._param else ", the setting `router.timeout_s` of this server"
         message = f"the answer was not complete within {self._seconds:g} s{whose}: allow more, or ask for fewer tokens"
-        return ApiError(408, message, param=self._param, code="deadline_exceeded")
+        # Clients of OpenAI would send it again, with the same deadline.
+        headers = {"x-should-retry": "false"}
+        return ApiError(408, message, param=self._param, code="deadline_exceeded", headers=headers)
 
     @contextlib.asynccontextmanager
     async def bounds(self) -> AsyncIterator[None]:

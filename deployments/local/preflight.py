@@ -26,7 +26,6 @@ from grammar_workers.artifacts.store import open_store
 METRICS_PORT = 8081
 CPUS = max(4, os.cpu_count() or 1)
 """CPUs of the local Ray. Reservations order the placement on clusters; on one machine they must not prevent a start."""
-_OTHER_PORT = "choose another one: `http_options.port` in the config, --port 8123, or PORT=8123 of make"
 
 
 def check_config(
@@ -77,8 +76,8 @@ def check_config(
     return health, metrics
 
 
-def _check_port(host: str, port: int, other: str = _OTHER_PORT) -> None:
-    """Raises `UsageFailure` where nothing can listen; `other` is how one chooses another port."""
+def _check_port(host: str, port: int, options: str = "`http_options.port`, --port {0}, or PORT={0} of make") -> None:
+    """Raises `UsageFailure` where nothing can listen; `options` is how one chooses another port."""
     if not 0 <= port < 1 << 16:
         raise UsageFailure(f"port {port} cannot be used: a port is a number from 0 to 65535")
     with socket.socket() as probe:
@@ -86,6 +85,7 @@ def _check_port(host: str, port: int, other: str = _OTHER_PORT) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
+            other = f"choose another one, such as a free one: {options.format(_free_port())}"
             if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
                 other = "`http_options.host` must be an address of this machine, such as 127.0.0.1 or 0.0.0.0"
             at = host or "this machine"
@@ -104,14 +104,18 @@ def _health_port() -> int | None:
 def free_metrics_port(asked: int | None) -> int:
     """Raises `UsageFailure` where a port was asked for that cannot be used."""
     try:
-        _check_port("", METRICS_PORT if asked is None else asked, "choose another one: --metrics-port 9100")
+        _check_port("", METRICS_PORT if asked is None else asked, "--metrics-port {0}")
     except UsageFailure:
         if asked is not None:
             raise
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return int(probe.getsockname()[1])
+        return _free_port()
     return METRICS_PORT if asked is None else asked
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def other_rays() -> list[int]:

@@ -96,6 +96,7 @@ async def test_a_tier_that_was_stopped(
     assert answer.status_code == 408
     error = answer.json()["error"]
     assert (error["code"], error.get("param")) == ("deadline_exceeded", None)
+    assert answer.headers["x-should-retry"] == "false"
     assert "0.2 s" in error["message"] and "router.timeout_s" in error["message"]
 
 

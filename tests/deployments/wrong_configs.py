@@ -104,7 +104,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
             ("`http_options.ssl_certfile`: /no/certificate is no file",),
         ),
         Wrong("host", "http_options.host", "192.0.2.7", ("`http_options.host` must be an address of this machine",)),
-        Wrong("port is taken", "http_options.port", "TAKEN", ("in use", "--port 8123", "PORT=8123")),
+        Wrong("port is taken", "http_options.port", "TAKEN", ("in use", "a free one: ", "--port ", " of make")),
     ]
 
 

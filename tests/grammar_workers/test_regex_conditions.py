@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from grammar_workers import Limits, compile_grammar
 from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.regex.leading_conditions import apart
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.test_regex import COMMON, DIVIDED, anchored, patterns
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
@@ -160,3 +161,39 @@ def test_corners_of_conditions(pattern: str, text: str, matches: bool) -> None:
     assert bool(compile_regex(pattern, search=False, limits=Limits()).classify(text)) == matches
     if matches:
         assert accepts(compile_grammar({"type": "regex", "pattern": pattern}, bytes_vocabulary()), text)
+
+
+ZOD_HOSTNAME = (
+    r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+    r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"
+)
+
+
+def test_a_condition_on_the_whole_text_beside_counts() -> None:
+    """As `z.hostname()` writes it: too large as one pattern."""
+    schema = {"type": "string", "format": "hostname", "pattern": ZOD_HOSTNAME}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    label = "a" * 60
+    for name in ("a.b-c.de", label, ".".join([label] * 4), ".".join([label] * 4 + ["b" * 9])):
+        assert accepts(fsm, f'"{name}"') == (re.search(ZOD_HOSTNAME, name) is not None), name
+    for name in ("", "-a", "a..b", "a" * 64, ".".join([label] * 5)):
+        assert not accepts(fsm, f'"{name}"'), name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("^(?=.{2,3}$)[ab)]+$", 2),
+        (r"^(?=a[)]|\)b)(?=.{2}(a|b))[ab)]*$", 3),
+        ("^(?=.*a)(?!b)[ab]+", 2),
+        ("^(?=a)|b", 0),
+        ("^(?=a)*b", 0),
+        ("^(?:a|b)", 0),
+        ("a(?=b)", 0),
+    ],
+)
+def test_conditions_that_stand_apart_mean_the_same(pattern: str, parts: int) -> None:
+    found = apart(pattern)
+    assert len(found) == parts
+    for text in map("".join, itertools.chain.from_iterable(itertools.product("ab)", repeat=n) for n in range(5))):
+        assert not found or all(re.search(one, text) for one in found) == (re.search(pattern, text) is not None), text

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -33,6 +33,7 @@ from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords, checked_pattern
 from grammar_workers.languages.json_schema.read.unenforced import Unenforced
+from grammar_workers.languages.regex.leading_conditions import apart
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import Substring
@@ -132,10 +133,9 @@ class ScalarKeywords:
         if minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
-            where = schema.scope.below("pattern")
             try:
-                pattern = checked_pattern(schema["pattern"], where, pattern_and_lengths, self._limits)
-                parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
+                patterns = self._patterns(schema["pattern"], schema.scope.below("pattern"))
+                parts += [self._pool.atom(JsonType.STRING, StringPattern(pattern)) for pattern in patterns]
             except UnsupportedFeatureError as error:
                 self._left_out.leave_out(error, schema.schema, schema.scope, "pattern")
         if "format" in schema:
@@ -143,6 +143,19 @@ class ScalarKeywords:
         if "x-turnstile" in schema:
             parts.append(self._spans(schema["x-turnstile"], schema.scope))
         return self._pool.all_of(parts)
+
+    def _patterns(self, pattern: Any, where: Scope) -> list[str]:
+        """The patterns that a string must match to match this one: itself, unless that is too large."""
+        try:
+            return [checked_pattern(pattern, where, pattern_and_lengths, self._limits)]
+        except LimitExceededError as error:
+            try:
+                parts = [checked_pattern(part, where, pattern_and_lengths, self._limits) for part in apart(pattern)]
+            except LimitExceededError:
+                parts = []
+            if not parts:
+                raise error from None
+            return parts
 
     def _spans(self, extension: Any, scope: Scope) -> FormulaId:
         if not isinstance(extension, dict) or "substring_of" not in extension:

@@ -84,7 +84,7 @@ class Unenforced:
     ) -> None:
         """Leave a keyword of `schema` out because of `error`, or raise that; with `name` only this part of it."""
         if not self._report:
-            todo = "change the schema, or leave this out and have it named: `on_unsupported: report` in the request"
+            todo = "change the schema, or leave this out and have it named: `on_unsupported: report`"
             message = f"{error.message}; {todo}"
             raise UnsupportedFeatureError(message, pointer=error.pointer, position=error.position) from error
         site = (id(schema), keyword, name)
