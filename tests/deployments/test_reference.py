@@ -10,9 +10,11 @@ from pydantic import BaseModel
 
 from deployments.arguments import AppArguments, CompilerArguments, ReplicaArguments, RouterArguments
 from deployments.cli.main import parser
+from deployments.http.outcomes import SERVER_CODES
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from deployments.vllm.sampling import DIFFERENT, REFUSED
 from docs.generator import documents as reference
+from docs.generator.errors import CODES, NO, WITHOUT_CODE, found_codes
 from docs.generator.http import openapi
 from gpu_workers.config import EngineConfig, VllmEngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
@@ -21,7 +23,7 @@ from tests.documents import REPOSITORY
 from tests.k8s.test_monitoring import exported
 
 documents = functools.cache(reference.documents)
-NAMES = ("http", "config", "command-line", "metrics", "engines")  # the one of features has tests of its own
+NAMES = ("http", "config", "command-line", "metrics", "engines", "errors")  # the one of features has tests of its own
 MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig, VllmEngineConfig)
 
 
@@ -71,6 +73,15 @@ def test_every_metric_is_in_it() -> None:
     assert {f"ray_{name}" for name in ours} == exported() - {f"ray_{IMPLEMENTATION}"}
     assert {"turnstile_mask_fills_total", "turnstile_token_accept_slowest_seconds"} <= set(in_vllm)
     assert len(in_vllm) == 2 * 3
+
+
+def test_every_error_has_its_advice() -> None:
+    found, without = found_codes()
+    assert found.keys() == CODES.keys() and without | {405} == WITHOUT_CODE.keys()
+    assert all(found[code] <= {500, 503} for code in SERVER_CODES), "what the alert on errors of the server watches"
+    for code, (_, repeat, _) in CODES.items():
+        assert repeat == NO or min(found[code]) in (408, 409, 429, 500, 502, 503), code
+    assert found["router_lost"] == {502, 503, 504} and found["unavailable"] == {503}
 
 
 def test_the_document_has_no_status_that_is_never_answered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -70,11 +71,24 @@ def test_the_complete_overlay_is_copied_and_built_as_the_document_says(beside: P
     assert "turnstile-serve-svc" in str(ingress["spec"])
 
 
-def test_the_keys_of_the_complete_overlay_are_right() -> None:
-    tenants = Tenants.from_file(str(EXAMPLE / "keys.yaml"))
-    search = tenants.tenant("search-example-key", None)
+def test_the_keys_of_the_complete_overlay_have_to_be_replaced_as_the_document_says(beside: Path) -> None:
+    for key in ("search-example-key", "operations-example-key"):
+        one = beside / "one.yaml"
+        one.write_text(f"keys: [{{tenant: a, sha256: {hashlib.sha256(key.encode()).hexdigest()}}}]")
+        with pytest.raises(ValueError, match="published example key.*openssl rand -hex 24.*sha256sum"):
+            Tenants.from_file(str(one))
+    shutil.copy(EXAMPLE / "keys.yaml", beside)
+    with pytest.raises(ValueError, match="published example key"):
+        Tenants.from_file(str(beside / "keys.yaml"))
+    (commands,) = [block.text for block in blocks("docs/kubernetes.md", "sh") if "for tenant in" in block.text]
+    done = subprocess.run(
+        ["bash", "-ec", commands], cwd=beside.parent / "turnstile", check=True, capture_output=True, text=True
+    )
+    made = dict(re.findall(r"^(\w+): (\w+)$", done.stdout, re.MULTILINE))
+    tenants = Tenants.from_file(str(beside / "keys.yaml"))
+    search = tenants.tenant(made["search"], None)
     assert search.name == "search" and search.limits.concurrent_requests == 16
-    assert tenants.tenant("operations-example-key", None).administrator
+    assert tenants.tenant(made["operations"], None).administrator
 
 
 def test_every_overlay_is_presented() -> None:
