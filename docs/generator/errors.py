@@ -30,7 +30,9 @@ _WITHOUT = """\
 Their `code` is `null`."""
 
 NO, AFTER, REPEAT = "no", "after `Retry-After`", "yes"
-_SCHEMA = "`param`, `pointer` and `position` name the place; [constraints.md](../constraints.md#when-a-schema-is-refused)"
+_SCHEMA = (
+    "`param`, `pointer` and `position` name the place; [constraints.md](../constraints.md#when-a-schema-is-refused)"
+)
 _LIMITS = "the limits are in [features.md](../features.md)"
 
 CODES: Mapping[str, tuple[str, str, str]] = {
@@ -75,7 +77,11 @@ CODES: Mapping[str, tuple[str, str, str]] = {
     "invalid_api_key": ("The API key is missing or not valid.", NO, "Send `Authorization: Bearer KEY`."),
     "invalid_grammar": ("The specification is malformed.", NO, f"Mend it: {_SCHEMA}."),
     "invalid_json": ("The body is not JSON.", NO, "Mend the program that writes the body."),
-    "invalid_messages": ("The model's chat template refuses the messages.", NO, "The message has the template's reason."),
+    "invalid_messages": (
+        "The model's chat template refuses the messages.",
+        NO,
+        "The message has the template's reason.",
+    ),
     "invalid_prefix": (
         "With `continue_final_message`: no output that the constraint allows begins with the last message.",
         NO,
@@ -90,7 +96,11 @@ CODES: Mapping[str, tuple[str, str, str]] = {
         "Send the tokens that were generated under this grammar.",
     ),
     "invalid_token_id": ("A token id is outside of the vocabulary.", NO, "See `param`."),
-    "invalid_value": ("A field, parameter or header has a value that is not allowed.", NO, "See `param` and the message."),
+    "invalid_value": (
+        "A field, parameter or header has a value that is not allowed.",
+        NO,
+        "See `param` and the message.",
+    ),
     "model_not_found": ("No such model or adapter.", NO, "`GET /v1/models` lists them."),
     "no_chat_template": ("The model has no chat template.", NO, "Use `/v1/completions`."),
     "no_thinking": ("The request asks for reasoning, which the model does not have.", NO, "Leave `param` out."),
@@ -167,7 +177,11 @@ WITHOUT_CODE: Mapping[int, tuple[str, str, str]] = {
     408: ("Header or body did not arrive in time.", REPEAT, "The client's network; `router.body_timeout_s`."),
     413: ("The body is larger than `router.max_body_bytes`.", NO, "Send less, or raise it."),
     426: ("The request asks for another protocol than HTTP.", NO, "Leave `Upgrade` out."),
-    429: ("Large bodies that arrive slowly fill the memory for them, or HAProxy refuses the request.", AFTER, "Repeat it."),
+    429: (
+        "Large bodies that arrive slowly fill the memory for them, or HAProxy refuses the request.",
+        AFTER,
+        "Repeat it.",
+    ),
     500: ("A fault of HAProxy.", REPEAT, "Report it if it happens again."),
 }
 """Status -> the same, of errors without a code. 405 is the framework's own."""

@@ -91,3 +91,13 @@ def test_the_document_has_no_status_that_is_never_answered() -> None:
         for operation in methods.values():
             assert "422" not in operation["responses"]
     assert not {"HTTPValidationError", "ValidationError"} & set(document["components"]["schemas"])
+
+
+def test_only_metrics_of_the_router_lack_the_labels_of_serve() -> None:
+    makers = {
+        "deployments": "ray.serve.metrics",
+        "gpu_workers": "ray.util.metrics",
+        "grammar_workers": "ray.util.metrics",
+    }
+    for package, other in makers.items():
+        assert not [path for path in (REPOSITORY / package).rglob("*.py") if f"from {other} import" in path.read_text()]
