@@ -18,9 +18,9 @@ and for a grammar specification `pointer` or `position`; under `/v1/messages` it
 [Anthropic's](../messages.md). Programs should read `code`, and where there is none the status: messages may change
 between releases, codes and statuses change as [versioning.md](../versioning.md) says.
 
-"After `Retry-After`" means that the response has this header, in seconds. Clients of OpenAI and Anthropic repeat 408, 409,
-429 and 5xx twice by themselves: set their `max_retries` (`maxRetries`) to 0 where that is not wanted. A repeated request
-with the `x-request-id` of the first one gives the same tokens.
+"After `Retry-After`" means that the response has this header, in seconds. Clients of OpenAI and Anthropic repeat 408,
+409, 429 and 5xx twice by themselves: set their `max_retries` (`maxRetries`) to 0 where that is not wanted. A repeated
+request with the `x-request-id` of the first one gives the same tokens.
 
 In a stream that has begun, the error is the last event. `/v1/responses` then has OpenAI's three codes in
 `response.failed`: `rate_limit_exceeded` for 429, `invalid_prompt` for 400, `server_error` otherwise."""
@@ -144,7 +144,7 @@ CODES: Mapping[str, tuple[str, str, str]] = {
     ),
     "too_many_particles": ("`conditional_sampling.particles` is above the server's limit.", NO, "Ask for fewer."),
     "unavailable": (
-        "The engine of a model replica has ended. The router repeats the call on other replicas before a client sees it.",
+        "The engine of a model replica has ended. The router repeats the call on others before a client sees it.",
         REPEAT,
         "Logs of the model replicas.",
     ),

@@ -15,17 +15,18 @@ INTRODUCTION = """\
 # Metrics
 
 Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port (`--metrics-port`
-of `turnstile serve`), with `ray_` before the name. Metrics of the grammar tier and of model replicas have Serve's labels
-`application`, `deployment` and `replica` beside those of the table; metrics of the router have those of the table alone.
-All have Ray's own (`NodeAddress`, `WorkerId`, ...). [operations.md](../operations.md) says what to look at.
+of `turnstile serve`), with `ray_` before the name. Metrics of the grammar tier and of model replicas have Serve's
+labels `application`, `deployment` and `replica` beside those of the table; metrics of the router have those of the
+table alone. All have Ray's own (`NodeAddress`, `WorkerId`, ...). [operations.md](../operations.md) says what to look
+at.
 
 The same port has Ray Serve's metrics (`ray_serve_*`):
 
 - **Latency of requests**: `ray_serve_http_request_latency_ms`, a histogram by `application`, `method`, `route` and
   `status_code`. It is measured by HAProxy, from the request's first byte to the response's last one, so a stream counts
   with all of its time, and requests that HAProxy answers itself are in it.
-- **Time to first token**: no metric of the native engine has it. A [trace](../operations.md#what-to-watch) has it for each
-  request (`first event`). With vLLM as the engine, `ray_vllm_time_to_first_token_seconds` has it."""
+- **Time to first token**: no metric of the native engine has it. A [trace](../operations.md#what-to-watch) has it for
+  each request (`first event`). With vLLM as the engine, `ray_vllm_time_to_first_token_seconds` has it."""
 _IN_VLLM = """\
 ## In vLLM
 
