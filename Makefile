@@ -7,6 +7,8 @@ VLLM_VENV := .venv-vllm$(if $(filter-out 0.29.0,$(VLLM)),-$(VLLM))
 SGLANG_VENV := .venv-sglang
 BIN := $(VENV)/bin
 PORT ?= 8000
+# Port of Ray's Prometheus metrics for `make serve`; without it 8081, or a free one where that is taken.
+METRICS_PORT ?=
 CONFIG ?= configs/local.yaml
 # A package index that offers CPU builds of torch, for people without a GPU (optional).
 TORCH_INDEX ?=
@@ -44,7 +46,7 @@ $(VENV)/.installed: $(VENV)/.serve
 	@touch $@
 
 serve: $(VENV)/.serve ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
-	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) $(if $(filter-out file,$(origin PORT)),--port $(PORT))
+	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) $(if $(filter-out file,$(origin PORT)),--port $(PORT)) $(if $(METRICS_PORT),--metrics-port $(METRICS_PORT))
 
 test: $(VENV)/.installed lint ## Install, then run every check that is quick
 	@echo "tests of the code; with those of real servers up to 15 minutes on two cores"

@@ -275,7 +275,7 @@ class _Metrics:
         )
         self._grammar_waits = Histogram(
             "turnstile_grammar_late_seconds",
-            "How long a generation could do nothing but wait for its grammar, its prompt being computed.",
+            "Seconds between the end of prefill and the arrival of the grammar, of generations that waited for it.",
             boundaries=[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
         )
         self._masks = Counter("turnstile_masks_total", "Tokens drawn under the mask of a grammar.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
 
 from deployments.anthropic.answer import MessageAnswer, TokenCount
 from deployments.arguments import RouterArguments
@@ -75,8 +76,11 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
     app.state.rate_limits = RateLimits(args.rate_limit, args.most_replicas)
-    app.include_router(api)
-    app.include_router(grammar_routes(service.grammars))
+    routers = api, grammar_routes(service.grammars)
+    for router in routers:
+        app.include_router(router)
+    paths = {route.path for router in routers for route in router.routes if isinstance(route, APIRoute)}
+    app.state.paths = sorted(path for path in paths - {"/"} if "{" not in path)
     add_documentation(app)
     app.mount("/explorer", explorer())
     install_error_handlers(app)

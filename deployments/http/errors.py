@@ -22,6 +22,7 @@ from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, has_allowed_id
 from deployments.http.unenforced import InTheseWords
 from grammar_workers.errors import shortened
 from grammar_workers.logs import SERVE, get_logger
+from grammar_workers.near_names import NearNames
 
 logger = get_logger(SERVE)
 
@@ -282,6 +283,15 @@ def _response(request: Request, error: ApiError) -> JSONResponse:
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:
-    if error.status_code == 404:
-        return f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
-    return str(error.detail)
+    if error.status_code != 404:
+        return str(error.detail)
+    near = _near_path(request)
+    asked = f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
+    return asked if near is None else f"{asked}; is `{near}` meant?"
+
+
+def _near_path(request: Request) -> str | None:
+    """Return the path that may be meant: one that has an end in common with the request's, or differs in a letter."""
+    path, known = request.url.path.rstrip("/"), request.app.state.paths
+    ends = (one for one in sorted(known, key=len) if path and (one.endswith(path) or path.endswith(one)))
+    return next(ends, None) or NearNames(known).find(path)

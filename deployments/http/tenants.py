@@ -3,13 +3,14 @@
 A key file is YAML, with the SHA-256 of each key, never the key itself:
 
     keys:
-      - {tenant: search, sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae}
+      - {tenant: search, sha256: 9a2e1f4fe11c21557f17269fb621f52da73ba8c27bd916b176ecfba6b1f793e7}
       - tenant: operations
-        sha256: fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9
+        sha256: 7f4bc4a78d3565285f36a0673701cfc30961d312450b9ef5f313710ef3fa07f4
         administrator: true
     limits: # of single tenants, for all router replicas together
       search: {rate_limit: {requests_per_minute: 120, burst: 20}, concurrent_requests: 16, new_grammars: 4}
 
+A file with the digests above, which are those of published examples, is refused.
 The file is read again every few seconds. A key that it no longer has is refused within `RELOAD_S`, all keys where the
 file is gone; a file that cannot be used is reported in the log, and the keys before it stay.
 """
@@ -39,6 +40,8 @@ logger = get_logger(SERVE)
 RELOAD_S = 5.0
 """Seconds after which the key file is read again."""
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
+_EXAMPLE_DIGESTS = [hashlib.sha256(key).hexdigest() for key in (b"search-example-key", b"operations-example-key")]
+"""Digests of examples/kubernetes/keys.yaml, whose keys everybody can read."""
 TENANT_HEADER = "x-turnstile-tenant"
 ANONYMOUS = "anonymous"
 _NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the client in quotas, queues and logs.")
@@ -103,6 +106,12 @@ class _KeyFile(BaseModel):
         for digest, many in Counter(key.sha256 for key in keys).items():
             if digest == _EMPTY_DIGEST:
                 raise ValueError(f"{digest} is the SHA-256 of the empty text, which is no key")
+            if digest in _EXAMPLE_DIGESTS:
+                raise ValueError(
+                    f"{digest} is the SHA-256 of a published example key. Make a key with `openssl rand -hex 24` or"
+                    " `python3 -c 'import secrets; print(secrets.token_hex(24))'`, and write the output of"
+                    " `printf %s KEY | sha256sum` in its place"
+                )
             if many > 1:
                 raise ValueError(f"{digest} occurs {many} times; a key has one tenant")
         return keys

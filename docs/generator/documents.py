@@ -5,6 +5,7 @@ from __future__ import annotations
 from docs.generator.command_line import command_line
 from docs.generator.config import config
 from docs.generator.engines import engines
+from docs.generator.errors import errors
 from docs.generator.grammar_features import reference as features
 from docs.generator.http import http
 from docs.generator.metrics import metrics
@@ -19,4 +20,5 @@ def documents() -> dict[str, str]:
         "reference/command-line.md": command_line(),
         "reference/metrics.md": metrics(),
         "reference/engines.md": engines(),
+        "reference/errors.md": errors(),
     }

@@ -15,14 +15,23 @@ INTRODUCTION = """\
 # Metrics
 
 Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port (`--metrics-port`
-of `turnstile serve`), with `ray_` before the name and Serve's tags (`application`, `deployment`, `replica`) beside
-those below. [operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there,
-too."""
+of `turnstile serve`), with `ray_` before the name. Metrics of the grammar tier and of model replicas have Serve's
+labels `application`, `deployment` and `replica` beside those of the table; metrics of the router have those of the
+table alone. All have Ray's own (`NodeAddress`, `WorkerId`, ...). [operations.md](../operations.md) says what to look
+at.
+
+The same port has Ray Serve's metrics (`ray_serve_*`):
+
+- **Latency of requests**: `ray_serve_http_request_latency_ms`, a histogram by `application`, `method`, `route` and
+  `status_code`. It is measured by HAProxy, from the request's first byte to the response's last one, so a stream counts
+  with all of its time, and requests that HAProxy answers itself are in it.
+- **Time to first token**: no metric of the native engine has it. A [trace](../operations.md#what-to-watch) has it for
+  each request (`first event`). With vLLM as the engine, `ray_vllm_time_to_first_token_seconds` has it."""
 _IN_VLLM = """\
 ## In vLLM
 
 What the [plugin](../engines.md#vllm) adds to `GET /metrics` of vLLM, over all engine cores of the server, without a
-prefix or tags."""
+prefix or labels."""
 _PLACES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
 _BOTH_TIERS = "grammar tier, model replicas"
 _KINDS = ("counter", "gauge", "histogram")
@@ -30,7 +39,7 @@ _KINDS = ("counter", "gauge", "histogram")
 
 def metrics() -> str:
     """The document as Markdown."""
-    columns = ["metric", "kind", "of", "tags", "what it counts"]
+    columns = ["metric", "kind", "of", "labels", "what it counts"]
     own = table(columns, sorted(_all_metrics()))
     return f"{INTRODUCTION}\n\n{own}\n\n{_IN_VLLM}\n\n{table(['metric', 'kind', 'what it counts'], _in_vllm())}\n"
 

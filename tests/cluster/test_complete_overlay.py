@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -55,13 +56,14 @@ def test_keys_and_the_limit_of_one_tenant(shell: Shell) -> None:
     keys = shell.overlay / "keys.yaml"
     keys.write_text(keys.read_text().replace("requests_per_minute: 120, burst: 20", "requests_per_minute: 1, burst: 2"))
     shell.run(f"sed -i 's/newTag: .*/newTag: {tag}/' {shell.overlay}/kustomization.yaml")
+    made = dict(re.findall(r"^(\w+): (\w+)$", shell.run(of_section("3. Secrets", -1)), re.MULTILINE))
     shell.run(of_section("3. Secrets"))
     assert "serves what was applied" in shell.run(of_section("4. Deploy"))
     for kind in ("podmonitor", "prometheusrule", "ingress"):
         assert shell.run(f"kubectl get {kind} turnstile --namespace {NAMESPACE} --output name")
     assert [status for status, _ in ask(shell, key=None)] == [401]
-    limited = ask(shell, key="search-example-key", many=4)
+    limited = ask(shell, key=made["search"], many=4)
     assert [status for status, _ in limited] == [200, 200, 429, 429]
     assert "its burst of 2 requests is used up, and it may send 1 per minute" in limited[-1][1]
-    assert {status for status, _ in ask(shell, key="operations-example-key", many=4)} == {200}
+    assert {status for status, _ in ask(shell, key=made["operations"], many=4)} == {200}
     shell.run(of_section("9. Remove"))

@@ -83,8 +83,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    if (report.when == "call" or report.failed) and not report.skipped:
-        module: Any = item.module
+    module: Any = item.module
+    if hasattr(module, "PACKAGE") and (report.when == "call" or report.failed) and not report.skipped:
         version = getattr(module, "VERSION", None) or importlib.metadata.version(module.PACKAGE)
         api, call_name = _parameters(item).get("api", module.APIS[0]), _call(item)
         names = {"package": module.PACKAGE, "version": version, "api": api, "call": call_name}

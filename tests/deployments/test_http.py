@@ -203,6 +203,24 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
     assert "/v1/nothing" in error(await http.get("/v1/nothing"), 404)["message"]
 
 
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/messages", "/v1/messages"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/completions", "/v1/completions"),
+        ("/api/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completion", "/v1/chat/completions"),
+        ("/v1/embeddings", None),
+        ("/s", None),
+    ],
+)
+async def test_an_unknown_path_that_is_near_a_known_one(http: httpx.AsyncClient, sent: str, meant: str | None) -> None:
+    message = (await http.post(sent, json={})).json()["error"]["message"]
+    assert message == f"no such path: POST {sent}" + (f"; is `{meant}` meant?" if meant else "")
+
+
 async def test_unknown_field(http: httpx.AsyncClient) -> None:
     detail = error(await chat(http, temprature=1), 400)
     assert detail["param"] == "temprature" and detail["code"] == "unknown_field"

@@ -190,3 +190,24 @@ def test_a_tenants_own_limits_are_divided_among_the_routers_and_named() -> None:
             pass
     with rate_limits.under_way(tenant):
         pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("content", "headers", "next_status"),
+    [
+        (b'{"messages": [{"role": "user", "content": "Hi"}], "unknown": 1}', {}, 429),
+        (b"{", {}, 200),
+        (b"{}", {"content-encoding": "gzip"}, 200),
+    ],
+)
+async def test_a_refused_request_counts_once_its_body_is_read(
+    content: bytes, headers: dict[str, str], next_status: int
+) -> None:
+    limit = {"requests_per_minute": 1, "burst": 1}
+    async with client_of(application(FakeCompiler(), FakeReplica(), rate_limit=limit)) as http:
+        given_headers = {"content-type": "application/json", **headers}
+        refused = await http.post("/v1/chat/completions", content=content, headers=given_headers)
+        assert refused.status_code in (400, 415)
+        response = await http.post("/v1/completions", json={"prompt": "x"})
+        assert response.status_code == next_status

@@ -10,9 +10,11 @@ from pydantic import BaseModel
 
 from deployments.arguments import AppArguments, CompilerArguments, ReplicaArguments, RouterArguments
 from deployments.cli.main import parser
+from deployments.http.outcomes import SERVER_CODES
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from deployments.vllm.sampling import DIFFERENT, REFUSED
 from docs.generator import documents as reference
+from docs.generator.errors import CODES, NO, WITHOUT_CODE, found_codes
 from docs.generator.http import openapi
 from gpu_workers.config import EngineConfig, VllmEngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
@@ -21,7 +23,7 @@ from tests.documents import REPOSITORY
 from tests.k8s.test_monitoring import exported
 
 documents = functools.cache(reference.documents)
-NAMES = ("http", "config", "command-line", "metrics", "engines")  # the one of features has tests of its own
+NAMES = ("http", "config", "command-line", "metrics", "engines", "errors")  # the one of features has tests of its own
 MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig, VllmEngineConfig)
 
 
@@ -73,6 +75,15 @@ def test_every_metric_is_in_it() -> None:
     assert len(in_vllm) == 2 * 3
 
 
+def test_every_error_has_its_advice() -> None:
+    found, without = found_codes()
+    assert found.keys() == CODES.keys() and without | {405} == WITHOUT_CODE.keys()
+    assert all(found[code] <= {500, 503} for code in SERVER_CODES), "what the alert on errors of the server watches"
+    for code, (_, repeat, _) in CODES.items():
+        assert repeat == NO or min(found[code]) in (408, 409, 429, 500, 502, 503), code
+    assert found["router_lost"] == {502, 503, 504} and found["unavailable"] == {503}
+
+
 def test_the_document_has_no_status_that_is_never_answered() -> None:
     """FastAPI documents 422 by itself; bad bodies are 400 here."""
     document = openapi()
@@ -80,3 +91,13 @@ def test_the_document_has_no_status_that_is_never_answered() -> None:
         for operation in methods.values():
             assert "422" not in operation["responses"]
     assert not {"HTTPValidationError", "ValidationError"} & set(document["components"]["schemas"])
+
+
+def test_only_metrics_of_the_router_lack_the_labels_of_serve() -> None:
+    makers = {
+        "deployments": "ray.serve.metrics",
+        "gpu_workers": "ray.util.metrics",
+        "grammar_workers": "ray.util.metrics",
+    }
+    for package, other in makers.items():
+        assert not [path for path in (REPOSITORY / package).rglob("*.py") if f"from {other} import" in path.read_text()]
