@@ -287,4 +287,7 @@ def _refuse_misspelt(schema: Any, place: str) -> None:
 
 
 def _too_large(most: int) -> LimitExceededError:
-    return LimitExceededError(f"the specification has more than {most} bytes (fixed limit max_specification_bytes)")
+    todo = "shorten it, or refer to parts with `$ref`"
+    return LimitExceededError(
+        f"the specification has more than {most} bytes (fixed limit max_specification_bytes); {todo}"
+    )

@@ -57,6 +57,13 @@ def inner_body(model: type[Model], fields: dict[str, Any], moved: Callable[[Plac
         raise contradiction(shown_place(place), _message(problem, model), place) from None
 
 
+_BESIDE_MEMBERS = {
+    "response_format": "; `choice` and other kinds are fields of `structured_outputs`",
+    "tools": "; this server runs no tools: declare a function, and run it yourself",
+}
+"""First field of a place -> what to add where a union has no member of the kind that was sent."""
+
+
 def of_json(error: JsonTextError) -> ApiError:
     """The 400 of a body that is not JSON, or has a key twice."""
     if not error.place:
@@ -112,6 +119,8 @@ def _message(problem: Problem, model: type[BaseModel]) -> str:
             return MESSAGES["model_type"]
         _, union = place_of(model.__pydantic_core_schema__, problem["loc"])
         *others, last = map(repr, union["choices"])
-        beside = "; other kinds are fields of `structured_outputs`" if problem["loc"][-1] == "response_format" else ""
+        beside = _BESIDE_MEMBERS.get(str(problem["loc"][0]), "")
         return f"must be {', '.join(others)} or {last}{beside}"
+    if kind == "list_type" and problem["loc"] == ("messages",):
+        return 'must be a list, such as [{"role": "user", "content": "Hello"}]'
     return message_of(problem)

@@ -40,6 +40,7 @@ logger = get_logger(SERVE)
 RELOAD_S = 5.0
 """Seconds after which the key file is read again."""
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
+_LOOKS = "such a file looks like `keys: [{tenant: NAME, sha256: HEX}]` (docs/api.md, Tenants)"
 _EXAMPLE_DIGESTS = [hashlib.sha256(key).hexdigest() for key in (b"search-example-key", b"operations-example-key")]
 """Digests of examples/kubernetes/keys.yaml, whose keys everybody can read."""
 TENANT_HEADER = "x-turnstile-tenant"
@@ -130,16 +131,16 @@ class _Loader(yaml.SafeLoader):
 def _read_keys(text: bytes) -> _KeyFile:
     content = yaml.load(text, _Loader)
     if not isinstance(content, dict):
-        raise ValueError("it needs a list `keys` of `tenant` and `sha256` (docs/api.md, Tenants, shows such a file)")
+        raise ValueError(f"it is empty, or no mapping; {_LOOKS}")
     return _KeyFile.model_validate(content)
 
 
 def _reason(error: Exception) -> str:
     """One line, which never repeats a value: it may be a key."""
     if isinstance(error, ValidationError):
-        return f"{'; '.join(problem_lines(error, _KeyFile))} (docs/api.md, Tenants, shows such a file)"
+        return f"{'; '.join(problem_lines(error, _KeyFile))}; {_LOOKS}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"it is not YAML: {error.problem} in line {error.problem_mark.line + 1}"
+        return f"line {error.problem_mark.line + 1} is not YAML, or a `[` or `{{` stays open: {error.problem}; {_LOOKS}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

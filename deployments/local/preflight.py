@@ -160,6 +160,7 @@ def _file_problems(config: ServeDeploySchema) -> Iterator[str]:
         # Serve would give the certificate to the routers, which HAProxy asks without TLS.
         todo = "remove the `ssl_` options, and put a reverse proxy with TLS before it"
         yield f"`http_options.ssl_certfile`: this server has no TLS of its own; {todo}"
+        files.clear()
     for application in config.applications:
         engine = AppArguments.model_validate(application.args).replica.engine
         if engine.kind == "native":

@@ -67,7 +67,7 @@ class PromptEncoder:
         """Raise RequestError for a text that no tokens few enough can spell, which takes long to tokenize."""
         if (size := len(text.encode(errors="replace"))) >= self._most_bytes:
             fewest = size * self._max_length // self._most_bytes
-            raise self._too_long(fewest, None, f"; its {size} bytes are more tokens than that")
+            raise self._too_long(fewest, None, f"; its {size} bytes are at least so many: shorten it")
 
     def _too_long(self, tokens: int, param: str | None, more: str = "") -> RequestError:
         # Clients recognize this error by these phrases of other servers, and shorten the conversation.

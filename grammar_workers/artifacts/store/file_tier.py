@@ -61,7 +61,8 @@ class FileTier:
             with tempfile.TemporaryFile(prefix=_TEMPORARY_PREFIX, dir=self.folder):
                 pass
         except OSError as error:
-            todo = "make it writable for this user, or name another folder"
+            is_folder = isinstance(error, PermissionError)
+            todo = "make it writable for this user, or name another folder" if is_folder else "name another folder"
             raise OSError(f"cannot write into {self.folder} ({error.strerror}): {todo}") from error
 
     def get(self, key: str) -> bytes | None:
