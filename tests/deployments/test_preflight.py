@@ -32,6 +32,15 @@ def test_each_mistake_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypat
         assert "secret" not in message
 
 
+def test_a_certificate_is_looked_for_where_routers_have_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_SERVE_ENABLE_HA_PROXY", raising=False)
+    config = load_config(LOCAL)
+    config.http_options.ssl_certfile = "/no/certificate"
+    assert [*preflight._file_problems(config)] == [
+        "`http_options.ssl_certfile`: /no/certificate is no file that this user can read"
+    ]
+
+
 @pytest.mark.parametrize(("asked", "port", "lines"), [(None, 8123, 0), (8124, 8124, 1), (8123, 8123, 0)])
 def test_the_port_of_the_config_counts_and_a_conflict_is_said(
     asked: int | None, port: int, lines: int, monkeypatch: pytest.MonkeyPatch
