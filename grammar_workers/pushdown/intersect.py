@@ -22,6 +22,7 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.utf8_dfa import Utf8Dfa
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import NEVER, PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -112,7 +113,6 @@ class _Product:
         self._live = live_counters(pushdown)
         self._ids: dict[tuple[_Place, int], int] = {}
         self._pair_ids: dict[tuple[int, int], int] = {}
-        self._places: dict[tuple[int, int], _Place | None] = {}
         self._moves: dict[tuple[int, int, int], _Moves] = {}
         self._users: list[list[int]] = []
         self._callers: dict[int, list[int]] = {}
@@ -128,7 +128,7 @@ class _Product:
 
     def node(self, state: int, counter: int, other: int) -> int | None:
         """The node on entering `state`; None where a guard stops it."""
-        place = self._place(state, counter)
+        place = self._arrive(state, counter)
         if place is None:
             return None
         known = self._ids.get((place, other))
@@ -185,12 +185,7 @@ class _Product:
         state = int(self.pushdown.returns[self.pushdown.instructions[place.number, INSTRUCTION_SITE] + label])
         return None if state < 0 else self.node(state, place.counter, other)
 
-    def _place(self, state: int, counter: int) -> _Place | None:
-        identity = (state, counter)
-        if identity not in self._places:
-            self._places[identity] = self._arrive(state, counter)
-        return self._places[identity]
-
+    @memoized
     def _arrive(self, state: int, counter: int) -> _Place | None:
         """Follow the instructions on entering a state, as `matching.kernels.step.arrive` does."""
         instructions = self.pushdown.instructions
@@ -280,7 +275,6 @@ class _Emitter:
         self._builder = PushdownBuilder(limits)
         self._states: dict[tuple[int, int], int] = {}
         self._pending: list[tuple[int, int, int]] = []
-        self._trap: int | None = None
 
     def pushdown(self) -> PushdownAutomaton:
         product = self._product
@@ -375,10 +369,9 @@ class _Emitter:
         builder.spend(len(site) // 8)
         return builder.call(self._state(called, wanted), site)
 
+    @memoized
     def _dead(self) -> int:
-        if self._trap is None:
-            self._trap = self._builder.state(op=self._builder.op(guard=NEVER))
-        return self._trap
+        return self._builder.state(op=self._builder.op(guard=NEVER))
 
 
 def bits(number: int) -> Iterator[int]:

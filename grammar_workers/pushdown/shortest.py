@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from grammar_workers.errors import ArtifactError, LimitExceededError
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
@@ -108,7 +109,6 @@ class _Search:
         self._finished: dict[_Start, dict[int, Text]] = {}
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self._instructions: dict[int, list[int]] = {}
         self._thresholds = _thresholds(pushdown)
 
     def run(self, state: int, counter: int) -> Text:
@@ -230,13 +230,11 @@ class _Search:
         once = text_of(trail, begun)
         return counter + count * period, Trail(trail, Repeated(once, count), length_of(trail) + count * once.length)
 
+    @memoized
     def _instruction(self, state: int) -> list[int]:
         """What entering a state does: a row of `PushdownAutomaton.instructions`."""
-        known = self._instructions.get(state)
-        if known is None:
-            number = self._pushdown.states[state, STATE_INSTRUCTION]
-            known = self._instructions[state] = self._pushdown.instructions[number].tolist()
-        return known
+        row: list[int] = self._pushdown.instructions[self._pushdown.states[state, STATE_INSTRUCTION]].tolist()
+        return row
 
     def _call(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         instruction = self._instruction(node[0])

@@ -49,7 +49,6 @@ class StringLowering:
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
         self._json_strings: dict[Hashable, int] = {}
-        self._rows_inside: dict[tuple[int, bytes], list[int]] = {}
 
     def raw_text(self, automaton: Dfa) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
@@ -163,10 +162,7 @@ class StringLowering:
         outside = self._builder.row_of(body)
         rows: list[int] = []
         for spelling in split_characters(text):
-            known = self._rows_inside.get((body, spelling))
-            if known is None:
-                known = self._rows_inside[body, spelling] = self._rows.inside(automaton, body, spelling)
-            rows += [outside, *known]
+            rows += [outside, *self._rows.inside(automaton, body, spelling)]
         return rows
 
     def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], *, counted: bool) -> list[int]:

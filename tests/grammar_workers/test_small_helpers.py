@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
+from grammar_workers.memo import memoized
 
 
 class _Counter:

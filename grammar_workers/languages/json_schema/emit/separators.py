@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
-from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import Guard
 from grammar_workers.pushdown.builder import PushdownBuilder

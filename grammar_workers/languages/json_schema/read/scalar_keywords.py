@@ -27,13 +27,13 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read import formats
 from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords, checked_pattern
 from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import Substring
 from grammar_workers.validation import pointer, unknown_field

@@ -28,9 +28,10 @@ def memoized(
         if results is None:
             results = {}
             setattr(self, attribute, results)
-        elif arguments in results:
-            return results[arguments]
-        result = results[arguments] = method(self, *arguments)  # type: ignore[call-arg]
+        # Stands for no result: arguments may be large, and are hashed once.
+        result = results.get(arguments, results)
+        if result is results:
+            result = results[arguments] = method(self, *arguments)  # type: ignore[call-arg]
         return result
 
     return recalled  # type: ignore[return-value]
