@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa.charset import ALL, Charset, contains
+from grammar_workers.dfa.charset import ALL, Charset, contains, make
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
 from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows
@@ -208,6 +208,13 @@ class Dfa:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
         targets, shape = self._rows[state]
         return [(first, last, targets[number]) for first, last, number in shape.ranges]
+
+    def charsets(self, state: int) -> list[tuple[Charset, int]]:
+        """The same as (characters, target), each target once, in the order of their first characters."""
+        by_target: dict[int, list[tuple[int, int]]] = {}
+        for low, high, target in self.ranges(state):
+            by_target.setdefault(target, []).append((low, high))
+        return [(make(intervals), target) for target, intervals in by_target.items()]
 
 
 def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:

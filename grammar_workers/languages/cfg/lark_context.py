@@ -14,6 +14,7 @@ from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import Dfa, complement, intersect
+from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
@@ -184,16 +185,9 @@ def first_characters(automaton: Dfa) -> Charset:
 
 def _characters_behind(automaton: Dfa) -> Charset:
     """The characters that can be read behind a whole text of `automaton`."""
-    reached = {state for state, accepting in enumerate(automaton.accepting) if accepting}
-    pending = list(reached)
-    intervals = []
-    while pending:
-        for low, high, target in automaton.ranges(pending.pop()):
-            intervals.append((low, high))
-            if target not in reached:
-                reached.add(target)
-                pending.append(target)
-    return charset.make(intervals)
+    ends = [state for state, accepting in enumerate(automaton.accepting) if accepting]
+    behind = reached(ends, automaton.successors.__getitem__)
+    return charset.make((low, high) for state in behind for low, high, _ in automaton.ranges(state))
 
 
 def _follows_itself(automaton: Dfa, budget: Budget) -> bool:
