@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
@@ -98,19 +99,14 @@ class PushdownBuilder:
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
-        self._row_ids: dict[bytes, int] = {}
         self._ops = array("i", [0] * INSTRUCTION_COLUMNS)
-        self._op_ids: dict[_Op, int] = {}
         self._guards: list[Interval] = []
-        self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
         self._returns = array("i")
-        self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
         self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
         self._distinct: dict[tuple[int, int, int, int], None] = {}
-        self._loop_ids: dict[tuple[int, int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
 
@@ -124,6 +120,7 @@ class PushdownBuilder:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Return to the state that `saved` returned; once, for its containers are used."""
+        vars(self).clear()
         vars(self).update(saved)
 
     # -- states --------------------------------------------------------------------------------------------------
@@ -233,13 +230,11 @@ class PushdownBuilder:
         content = dense.tobytes()
         return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
 
+    @memoized
     def _row_of_bytes(self, content: bytes) -> int:
-        number = self._row_ids.get(content)
-        if number is None:
-            number = self._row_ids[content] = len(self._rows)
-            self._rows.append(content)
-            self.spend(_ROW_STEPS)
-        return number
+        self._rows.append(content)
+        self.spend(_ROW_STEPS)
+        return len(self._rows) - 1
 
     def row_targets(self, row: int) -> NDArray[np.int32]:
         """A writable copy of a dense row, int32 [256]."""
@@ -247,12 +242,12 @@ class PushdownBuilder:
 
     def loop(self, minimum: int = 0, maximum: int = -1, base: int = FREE_STRING, run: int = TOLERATED_RUN) -> int:
         """The number of a loop, see LOOP_BASE: `minimum` to `maximum` characters (-1: no maximum)."""
-        columns = (minimum, maximum, base, run)
-        number = self._loop_ids.get(columns)
-        if number is None:
-            number = self._loop_ids[columns] = len(self._loops)
-            self._loops.append(columns)
-        return number
+        return self._loop(minimum, maximum, base, run)
+
+    @memoized
+    def _loop(self, *columns: int) -> int:
+        self._loops.append(columns)
+        return len(self._loops) - 1
 
     def op(
         self,
@@ -277,14 +272,12 @@ class PushdownBuilder:
             action, value = SET_BIT, set_bit
         return self._number_of((intervals, action, value, move, target, tuple(site), enter))
 
+    @memoized
     def _number_of(self, op: _Op) -> int:
-        number = self._op_ids.get(op)
-        if number is None:
-            number = self._op_ids[op] = len(self._ops) // INSTRUCTION_COLUMNS
-            guard, action, value, move, target, site, enter = op
-            base = self._site(site) if move == CALL else 0
-            self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
-        return number
+        guard, action, value, move, target, site, enter = op
+        base = self._site(site) if move == CALL else 0
+        self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
+        return len(self._ops) // INSTRUCTION_COLUMNS - 1
 
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
@@ -324,20 +317,16 @@ class PushdownBuilder:
         """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
         return self.op(move=OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
 
+    @memoized
     def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
-        span = self._guard_ids.get(intervals)
-        if span is None:
-            start = len(self._guards)
-            self._guards.extend(intervals)
-            span = self._guard_ids[intervals] = (start, len(self._guards))
-        return span
+        self._guards.extend(intervals)
+        end = len(self._guards)
+        return (end - len(intervals), end) if intervals else (0, 0)
 
+    @memoized
     def _site(self, states: tuple[int, ...]) -> int:
-        base = self._site_ids.get(states)
-        if base is None:
-            base = self._site_ids[states] = len(self._returns)
-            self._returns.extend(states)
-        return base
+        self._returns.extend(states)
+        return len(self._returns) - len(states)
 
     # -- result --------------------------------------------------------------------------------------------------
 

@@ -111,9 +111,6 @@ class _Product:
         self.pairs: list[tuple[int, int]] = []
         """(label, the byte automaton's state) of a return."""
         self._live = live_counters(pushdown)
-        self._ids: dict[tuple[_Place, int], int] = {}
-        self._pair_ids: dict[tuple[int, int], int] = {}
-        self._moves: dict[tuple[int, int, int], _Moves] = {}
         self._users: list[list[int]] = []
         self._callers: dict[int, list[int]] = {}
         self._returned: dict[int, int] = {}
@@ -129,50 +126,48 @@ class _Product:
     def node(self, state: int, counter: int, other: int) -> int | None:
         """The node on entering `state`; None where a guard stops it."""
         place = self._arrive(state, counter)
-        if place is None:
-            return None
-        known = self._ids.get((place, other))
-        if known is None:
-            known = self._ids[place, other] = len(self.places)
-            self.places.append((place, other))
-            self.exits.append(0)
-            self._users.append([])
-            self._fresh.append(known)
-            self._budget.spend(_NODE_STEPS)
-        return known
+        return None if place is None else self._number(place, other)
+
+    @memoized
+    def _number(self, place: _Place, other: int) -> int:
+        number = len(self.places)
+        self.places.append((place, other))
+        self.exits.append(0)
+        self._users.append([])
+        self._fresh.append(number)
+        self._budget.spend(_NODE_STEPS)
+        return number
 
     def moves(self, place: _Reads, other: int) -> _Moves:
         """The bytes that both read."""
         lit, row = self.pushdown.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
         # A literal leads to the next state, so it tells rows apart that are otherwise the same.
-        identity = (row, other, -1 if lit < 0 else place.state)
-        known = self._moves.get(identity)
-        if known is None:
-            self._budget.spend(_TABLE_STEPS)
-            mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
-            if lit >= 0:
-                mine[lit] = place.state + 1
-            theirs = self.other.row(other)
-            reads = mine >= 0
-            both = np.flatnonzero(reads & (theirs >= 0))
-            distinct, inverse = np.unique(np.stack([mine[both], theirs[both]]), axis=1, return_inverse=True)
-            index = np.full(256, -1, np.int16)
-            index[both] = inverse.reshape(-1)
-            known = _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
-            self._moves[identity] = known
-        return known
+        return self._table_moves(row, other, lit, -1 if lit < 0 else place.state + 1)
+
+    @memoized
+    def _table_moves(self, row: int, other: int, lit: int, following: int) -> _Moves:
+        """The moves by a dense row, and by a literal that leads to the state `following`."""
+        self._budget.spend(_TABLE_STEPS)
+        mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
+        if lit >= 0:
+            mine[lit] = following
+        theirs = self.other.row(other)
+        reads = mine >= 0
+        both = np.flatnonzero(reads & (theirs >= 0))
+        distinct, inverse = np.unique(np.stack([mine[both], theirs[both]]), axis=1, return_inverse=True)
+        index = np.full(256, -1, np.int16)
+        index[both] = inverse.reshape(-1)
+        return _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
 
     def exit_pair(self, place: _Reads, other: int) -> int:
         """The number of the pair with which a node may return before the next byte, or -1."""
         label = int(self.pushdown.states[place.state, STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
+    @memoized
     def pair(self, label: int, other: int) -> int:
-        known = self._pair_ids.get((label, other))
-        if known is None:
-            known = self._pair_ids[label, other] = len(self.pairs)
-            self.pairs.append((label, other))
-        return known
+        self.pairs.append((label, other))
+        return len(self.pairs) - 1
 
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""

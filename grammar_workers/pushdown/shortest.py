@@ -108,7 +108,6 @@ class _Search:
         # start -> label -> text; start -> callers waiting for it.
         self._finished: dict[_Start, dict[int, Text]] = {}
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
-        self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._thresholds = _thresholds(pushdown)
 
     def run(self, state: int, counter: int) -> Text:
@@ -278,18 +277,19 @@ class _Search:
     def _bytes(self, state: int) -> list[tuple[int, int]]:
         """(byte, target) with one byte per distinct target, ordinary characters preferred."""
         lit, row = int(self._pushdown.states[state, STATE_LITERAL]), int(self._pushdown.states[state, STATE_ROW])
-        known = self._moves.get((lit if lit < 0 else state, row))
-        if known is None:
-            targets: dict[int, int] = {}
-            if lit in self._allowed:
-                targets[state + 1] = lit
-            if row >= 0:
-                dense = self._pushdown.table[row]
-                for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
-                    if byte != lit and byte in self._allowed:
-                        targets.setdefault(int(dense[byte]), byte)
-            known = self._moves[lit if lit < 0 else state, row] = [(byte, target) for target, byte in targets.items()]
-        return known
+        return self._targets(lit, -1 if lit < 0 else state + 1, row)
+
+    @memoized
+    def _targets(self, lit: int, following: int, row: int) -> list[tuple[int, int]]:
+        targets: dict[int, int] = {}
+        if lit in self._allowed:
+            targets[following] = lit
+        if row >= 0:
+            dense = self._pushdown.table[row]
+            for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
+                if byte != lit and byte in self._allowed:
+                    targets.setdefault(int(dense[byte]), byte)
+        return [(byte, target) for target, byte in targets.items()]
 
 
 def _thresholds(pushdown: PushdownAutomaton) -> list[int]:

@@ -91,7 +91,6 @@ class FormulaPool:
         self.hint = ""  # for messages, about a schema that nothing may satisfy
         self._budget = budget_of(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
-        self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
         self._definition_pointers: dict[str, str] = {}
         self._pointers: dict[FormulaId, list[str]] = {}
@@ -213,14 +212,10 @@ class FormulaPool:
             return next(iter(flat), neutral)
         return self._make(kind, tuple(flat))
 
+    @memoized
     def _make(self, kind: Callable[..., Formula], *values: Any) -> FormulaId:
-        # A plain tuple is hashed and compared faster than the formula itself, which is mostly there already.
-        identity = (kind, *values)
-        known = self._ids.get(identity)
-        if known is None:
-            known = self._ids[identity] = len(self._formulas)
-            self._formulas.append(kind(*values))
-        return known
+        self._formulas.append(kind(*values))
+        return len(self._formulas) - 1
 
     # -- taking apart --------------------------------------------------------------------------------------------
 
