@@ -41,6 +41,7 @@ from grammar_workers.validation import place_of, pointer
 
 COMPILER_VERSION = 20
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
+_TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
 
 
 def parse_specification(specification: GrammarSpecification | Mapping[str, Any]) -> GrammarSpecification:
@@ -56,9 +57,7 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
             place = (*place, first["ctx"]["param"])
         raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer(place)) from None
     except RecursionError:
-        raise LimitExceededError(
-            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
-        ) from None
+        raise LimitExceededError(_TOO_DEEP) from None
 
 
 def grammar_key(
@@ -112,9 +111,7 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
             content = _Normalization(most, dropped=frozenset()).specification(specification)
         canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
-        raise LimitExceededError(
-            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
-        ) from None
+        raise LimitExceededError(_TOO_DEEP) from None
     except (TypeError, ValueError) as error:
         if isinstance(error, GrammarError):
             raise

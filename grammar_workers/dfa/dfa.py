@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa.charset import ALL, Charset, contains, make
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
@@ -366,10 +366,12 @@ def explore(
     accepts: Callable[[Any], int],
     starts: Sequence[int],
     letter_at: Sequence[int],
+    budget: Budget | None = None,
 ) -> Dfa:
     """The automaton whose states are reached from `start`: `following` has what each letter leads to (None: nowhere).
 
-    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it).
+    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it). `budget` bounds the
+    number of states; without one, they must be known to be few.
     """
     ids: dict[Hashable, int] = {start: 0}
     order = [start]
@@ -384,6 +386,8 @@ def explore(
                 last = reached
                 if number == len(order):
                     order.append(reached)
+                    if budget is not None:
+                        budget.check_states(number - 1)
             row.append(number)
         moves.append(row)
     return from_table(starts, letter_at, np.array(moves, np.int32), np.array([*map(accepts, order)], np.int32))

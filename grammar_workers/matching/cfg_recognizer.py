@@ -20,7 +20,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
 from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.matching.kernels import cfg
-from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached, check_bytes
 from grammar_workers.matching.spelling import TooManyTokensError, spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.repeated_text import Text
@@ -193,10 +193,7 @@ class CfgRecognizer:
     def _number(self, stacks: StackSet) -> int:
         number = self._numbers.get(stacks)
         if number is None:
-            if self.nbytes > self._limits.max_fsm_bytes:
-                raise LimitExceededError(
-                    f"the states take more than {self._limits.max_fsm_bytes} bytes (fixed limit max_fsm_bytes)"
-                )
+            check_bytes(self.nbytes, self._limits)
             number = len(self._stacks)
             if number == len(self._table):
                 self._table = np.concatenate([self._table, np.empty_like(self._table)])

@@ -103,7 +103,7 @@ class PushdownBuilder:
         self._guards: list[Interval] = []
         self._returns = array("i")
         self._labels = 1
-        self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
+        self._loops: list[tuple[int, ...]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
         self._distinct: dict[tuple[int, int, int, int], None] = {}

@@ -22,6 +22,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, deter
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
+from grammar_workers.languages.regex.written_out import with_parts
 from grammar_workers.options import Limits
 
 MARKERS: Charset = ((0xFDD0, 0xFDEF),)
@@ -110,14 +111,9 @@ def _marked(node: Node, look: Look | None) -> Node:
         if look is None:
             return read
         return Sequence((read, _ANY_MARKERS) if look.behind else (_ANY_MARKERS, read))
-    if isinstance(node, Sequence):
-        return Sequence(tuple(_marked(part, look) for part in node.parts))
-    if isinstance(node, Alternatives):
-        return Alternatives(tuple(_marked(branch, look) for branch in node.branches))
-    if isinstance(node, Repeat):
-        return Repeat(_marked(node.body, look), node.low, node.high, node.lazy)
-    assert isinstance(node, Look), "anchors and word boundaries are look-arounds by now"
-    return Look(_marked(node.body, node), node.behind, node.negative, node.position)
+    # Anchors and word boundaries are look-arounds by now.
+    inside = node if isinstance(node, Look) else look
+    return with_parts(node, lambda part: _marked(part, inside))
 
 
 def _goes_on(automaton: Dfa, begin: int, end: int) -> RuleNfa:

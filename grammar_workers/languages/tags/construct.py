@@ -56,6 +56,7 @@ class Ends:
 
 
 _NONE = Ends()
+_TIMES = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
 _FORMAT_STEPS = 16
 """A format, laid out once more wherever it is repeated."""
 
@@ -107,12 +108,8 @@ class Construction:
                 return first
             case formats.OrFormat():
                 return self._any_of(format_, pointer, first, ends)
-            case formats.OptionalFormat():
-                return self._repeat(format_.content, pointer, first, (0, 1), ends)
-            case formats.PlusFormat():
-                return self._repeat(format_.content, pointer, first, (1, -1), ends)
-            case formats.StarFormat():
-                return self._repeat(format_.content, pointer, first, (0, -1), ends)
+            case formats.OptionalFormat() | formats.PlusFormat() | formats.StarFormat():
+                return self._repeat(format_.content, pointer, first, _TIMES[format_.type], ends)
             case formats.RepeatFormat():
                 return self._repeat(format_.content, pointer, first, (format_.min, format_.max), ends)
             case formats.TagFormat():
