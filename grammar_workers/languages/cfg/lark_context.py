@@ -8,6 +8,7 @@ markers says where the conditions hold; the grammar is intersected with it, and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence as Many
 
 from grammar_workers.budget import Budget, budget_of
@@ -113,7 +114,9 @@ def _marked(node: Node, look: Look | None) -> Node:
         return Sequence((read, _ANY_MARKERS) if look.behind else (_ANY_MARKERS, read))
     # Anchors and word boundaries are look-arounds by now.
     inside = node if isinstance(node, Look) else look
-    return with_parts(node, lambda part: _marked(part, inside))
+    marked = with_parts(node, lambda part: _marked(part, inside))
+    # A limit is exceeded by the terminal with its marks, not by one repetition in it.
+    return dataclasses.replace(marked, position=0) if isinstance(marked, Repeat) else marked
 
 
 def _goes_on(automaton: Dfa, begin: int, end: int) -> RuleNfa:
