@@ -24,27 +24,10 @@ from grammar_workers.dfa.utf8_dfa import Utf8Dfa
 from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.instructions import (
-    ACCEPT,
-    CALL,
-    GOTO,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    OTHERWISE,
-    RETURN,
-    SILENT_MOVES,
-    START,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-    entered,
-    perform,
-)
+from grammar_workers.pushdown.instructions import entered, perform
 from grammar_workers.pushdown.liveness import live_counters
 
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
@@ -117,7 +100,7 @@ class _Product:
         self._fresh: list[int] = []
         self._grown: list[int] = []
         self._budget = budget_of(limits)
-        root = self.node(START, 0, 0)
+        root = self.node(code.START, 0, 0)
         self._solve()
         self.root = root
 
@@ -140,7 +123,7 @@ class _Product:
 
     def moves(self, place: _Reads, other: int) -> _Moves:
         """The bytes that both read."""
-        lit, row = self.pushdown.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
+        lit, row = self.pushdown.states[place.state, [code.STATE_LITERAL, code.STATE_ROW]].tolist()
         # A literal leads to the next state, so it tells rows apart that are otherwise the same.
         return self._table_moves(row, other, lit, -1 if lit < 0 else place.state + 1)
 
@@ -161,7 +144,7 @@ class _Product:
 
     def exit_pair(self, place: _Reads, other: int) -> int:
         """The number of the pair with which a node may return before the next byte, or -1."""
-        label = int(self.pushdown.states[place.state, STATE_EXIT])
+        label = int(self.pushdown.states[place.state, code.STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
     @memoized
@@ -171,32 +154,34 @@ class _Product:
 
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
-        target, mode = self.pushdown.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
+        target, mode = self.pushdown.instructions[
+            place.number, [code.INSTRUCTION_TARGET, code.INSTRUCTION_ENTRY]
+        ].tolist()
         return self.node(target, entered(place.counter, mode), other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""
         label, other = self.pairs[pair]
-        state = int(self.pushdown.returns[self.pushdown.instructions[place.number, INSTRUCTION_SITE] + label])
+        state = int(self.pushdown.returns[self.pushdown.instructions[place.number, code.INSTRUCTION_SITE] + label])
         return None if state < 0 else self.node(state, place.counter, other)
 
     @memoized
     def _arrive(self, state: int, counter: int) -> _Place | None:
         """Follow the instructions on entering a state, as `matching.kernels.step.arrive` does."""
         instructions = self.pushdown.instructions
-        for _ in range(SILENT_MOVES):
-            number = int(self.pushdown.states[state, STATE_INSTRUCTION])
+        for _ in range(code.SILENT_MOVES):
+            number = int(self.pushdown.states[state, code.STATE_INSTRUCTION])
             if number == 0:
                 return self._reads(state, counter)
             passed, counter, _, _ = perform(instructions, self.pushdown.guards, number, counter)
-            move, target = instructions[number, [INSTRUCTION_MOVE, INSTRUCTION_TARGET]].tolist()
-            if move == (GOTO if passed else OTHERWISE):
+            move, target = instructions[number, [code.INSTRUCTION_MOVE, code.INSTRUCTION_TARGET]].tolist()
+            if move == (code.GOTO if passed else code.OTHERWISE):
                 state = target
             elif not passed:
                 return None
-            elif move == CALL:
+            elif move == code.CALL:
                 return _Calls(number, counter if self._live.calls[number] else 0)
-            elif move == RETURN:
+            elif move == code.RETURN:
                 return _Returns(target)
             else:
                 return self._reads(state, counter)
@@ -279,7 +264,7 @@ class _Emitter:
         if root is None or not product.exits[root] & usable:
             raise UnsatisfiableError("no text matches all specifications")
         # The outermost rule is called, too, so that its pair decides whether the text may end.
-        site = [ACCEPT if accepts else -1 for accepts in accepted]
+        site = [code.ACCEPT if accepts else -1 for accepts in accepted]
         entry = self._builder.state(op=self._builder.call(self._state(root, usable), site))
         while self._pending:
             self._fill(*self._pending.pop())
@@ -307,7 +292,7 @@ class _Emitter:
         """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
         place, other = self._product.places[node]
         if isinstance(place, _Reads):
-            lit = int(self._product.pushdown.states[place.state, STATE_LITERAL])
+            lit = int(self._product.pushdown.states[place.state, code.STATE_LITERAL])
             following = int(self._product.other.row(other)[lit]) if lit >= 0 else -1
             if following >= 0:
                 target = self._product.node(place.state + 1, place.counter, following)

@@ -16,18 +16,10 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escapes import ESCAPED
-from grammar_workers.pushdown.instructions import (
-    RARE,
-    STATE_INSTRUCTION,
-    STATE_LOOP,
-    STATE_ROW,
-    TOLERATED_RUN,
-    TOLERATES_ANY,
-    TOLERATES_UNESCAPED,
-)
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
@@ -60,8 +52,8 @@ class StringLowering:
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
         if not known:
-            for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)):
-                loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED, run=run)
+            for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, code.TOLERATED_RUN)):
+                loops[state] = self._builder.loop(base=code.TOLERATES_UNESCAPED, run=run)
         rows = self._builder.rows(self._rows.in_text(automaton, numbers))
         for number, label, row, loop in zip(numbers, automaton.accepting, rows, loops, strict=True):
             if label not in known:
@@ -93,7 +85,7 @@ class StringLowering:
                 for state in automaton.free_states:
                     if closings[state] != -1:
                         loops[state] = self._builder.loop()
-                self._builder.fill_states(states, {STATE_LOOP: loops})
+                self._builder.fill_states(states, {code.STATE_LOOP: loops})
             known = self._json_strings[identity] = states
         return known
 
@@ -126,7 +118,7 @@ class StringLowering:
                 # Of a free string it is known in advance what may come behind the quote: no length may change that.
                 if closings[state] != -1 and len(ending) == 1:
                     loops[state] = builder.loop(ending[0][0], -1 if ending[0][1] == UNBOUNDED else ending[0][1])
-            builder.fill_states(states, {STATE_LOOP: loops})
+            builder.fill_states(states, {code.STATE_LOOP: loops})
         # Entering the first state after a character counts, entering it after the opening quote must not.
         return builder.state(row=builder.row_of(states), loop=loops[0])
 
@@ -139,7 +131,7 @@ class StringLowering:
         self._rows.set_guards((begin + state, guard) for state, guard in enumerate(guards) if guard)
         states = range(begin, begin + automaton.many_states)
         rows = builder.rows(self._rows.in_string(automaton, states, closings, any_escape=self.any_escape))
-        builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops})
+        builder.fill_states(begin, {code.STATE_ROW: rows, code.STATE_INSTRUCTION: ops})
         return begin
 
     def _returns(self, lengths: Mapping[int, Guard]) -> int:
@@ -178,12 +170,12 @@ class StringLowering:
             bounds = [(0, -1)] * len(result)
         else:
             bounds = [(low, -1) for low in _lowest_counters(automaton, guards)]
-        runs = automaton.tolerated_runs(COMMON, TOLERATED_RUN)
-        unescaped = automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)
+        runs = automaton.tolerated_runs(COMMON, code.TOLERATED_RUN)
+        unescaped = automaton.tolerated_runs(UNESCAPED, code.TOLERATED_RUN)
         longer = unescaped > runs
         for state, run in _runs_worth(np.where(longer, unescaped, runs)):
             if bounds[state][0] < UNBOUNDED:
-                base = TOLERATES_UNESCAPED if longer[state] else TOLERATES_ANY
+                base = code.TOLERATES_UNESCAPED if longer[state] else code.TOLERATES_ANY
                 result[state] = self._builder.loop(*bounds[state], base, run)
         return result
 
@@ -208,7 +200,7 @@ def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
         lowest[:-1] = raised
 
 
-COMMON = charset.subtract(ALL, charset.of(RARE))
+COMMON = charset.subtract(ALL, charset.of(code.RARE))
 UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 

@@ -17,14 +17,8 @@ from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached, check_bytes
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    CALL,
-    DISTINCT_SITE,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    STATE_INSTRUCTION,
-)
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -172,8 +166,8 @@ class DistinctRecognizer:
 def _begin_late(pushdown: PushdownAutomaton) -> bool:
     """Whether a first part may begin only once a rule has returned, such as that of white space behind the bracket."""
     instructions = pushdown.instructions
-    calls = (instructions[:, INSTRUCTION_MOVE] == CALL) & np.isin(
-        instructions[:, INSTRUCTION_SITE], pushdown.distinct[:, DISTINCT_SITE]
+    calls = (instructions[:, code.INSTRUCTION_MOVE] == code.CALL) & np.isin(
+        instructions[:, code.INSTRUCTION_SITE], pushdown.distinct[:, code.DISTINCT_SITE]
     )
     behind = pushdown.returns[pushdown.returns >= 0]
-    return bool(calls[pushdown.states[behind, STATE_INSTRUCTION]].any())
+    return bool(calls[pushdown.states[behind, code.STATE_INSTRUCTION]].any())
