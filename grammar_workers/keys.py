@@ -26,6 +26,7 @@ from grammar_workers.languages.json_schema.read.keywords import (
     SCHEMA_MAPS,
     SUBSCHEMAS,
     misspelt,
+    schemas_in,
 )
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import (
@@ -274,13 +275,8 @@ def _refuse_misspelt(schema: Any, place: str) -> None:
         if (meant := misspelt(keyword)) is not None:
             todo = f"did you mean `{meant}`? (`on_unsupported: report` ignores it, with a note)"
             raise UnsupportedFeatureError(f"unknown keyword `{shortened(keyword, 64)}`: {todo}", pointer=at)
-        if keyword in SCHEMA_MAPS and isinstance(value, dict):
-            for name, part in value.items():
-                _refuse_misspelt(part, at + pointer((name,)))
-        elif keyword in _HOLD_LISTS:
-            parts = enumerate(value) if isinstance(value, list) else [(None, value)]
-            for i, part in parts:
-                _refuse_misspelt(part, at if i is None else f"{at}/{i}")
+        for inside, part in schemas_in(keyword, value):
+            _refuse_misspelt(part, at + pointer(inside))
 
 
 def _too_large(most: int) -> LimitExceededError:

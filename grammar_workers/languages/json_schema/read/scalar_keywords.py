@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -133,11 +133,9 @@ class ScalarKeywords:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
             where = schema.scope.below("pattern")
-            try:
+            with self._left_out.unless_unsupported(schema, "pattern"):
                 pattern = checked_pattern(schema["pattern"], where, pattern_and_lengths, self._limits)
                 parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
-            except UnsupportedFeatureError as error:
-                self._left_out.leave_out(error, schema.schema, schema.scope, "pattern")
         if "format" in schema:
             parts.append(self._format(schema["format"], schema.scope))
         if "x-turnstile" in schema:
