@@ -7,7 +7,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -40,7 +41,6 @@ class StringLowering:
         self._builder = builder
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
-        self._json_strings: dict[Hashable, int] = {}
 
     def raw_text(self, automaton: Dfa) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
@@ -72,22 +72,22 @@ class StringLowering:
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
         alone and must pass `guards[state]` on entering a state.
         """
-        identity = (automaton, tuple(closed), tuple(guards))
-        known = self._json_strings.get(identity)
-        if known is None:
-            guards = guards or [()] * automaton.many_states
-            ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
-            closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
-            states = self._string_states(automaton, closings, guards, ops)
-            # What is precomputed per vocabulary holds for the canonical spellings only.
-            if not self.any_escape:
-                loops = self._tolerance(automaton, guards, counted=False)
-                for state in automaton.free_states:
-                    if closings[state] != -1:
-                        loops[state] = self._builder.loop()
-                self._builder.fill_states(states, {code.STATE_LOOP: loops})
-            known = self._json_strings[identity] = states
-        return known
+        return self._json_string(automaton, tuple(closed), tuple(guards))
+
+    @memoized
+    def _json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...]) -> int:
+        guards = guards or ((),) * automaton.many_states
+        ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
+        closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
+        states = self._string_states(automaton, closings, guards, ops)
+        # What is precomputed per vocabulary holds for the canonical spellings only.
+        if not self.any_escape:
+            loops = self._tolerance(automaton, guards, counted=False)
+            for state in automaton.free_states:
+                if closings[state] != -1:
+                    loops[state] = self._builder.loop()
+            self._builder.fill_states(states, {code.STATE_LOOP: loops})
+        return states
 
     def counted_json_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
         """The same where the counter counts characters from 0 and the quote returns to the caller.
@@ -95,14 +95,11 @@ class StringLowering:
         A text that the automaton labels i returns with label n if its length passes the guard `lengths[i - 1][n]`;
         these exclude each other.
         """
-        identity = (automaton, tuple([tuple(guards.items()) for guards in lengths]))
-        known = self._json_strings.get(identity)
-        if known is None:
-            known = self._json_strings[identity] = self._counted_string(automaton, lengths)
-        return known
+        return self._counted_string(automaton, *[tuple(guards.items()) for guards in lengths])
 
-    def _counted_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
-        builder = self._builder
+    @memoized
+    def _counted_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
+        builder, lengths = self._builder, list(map(dict, by_label))
         endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
         guards = _arrival_guards(automaton, endings)
         cap = _cap(itertools.chain.from_iterable(endings))
