@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictInt, model_validator
 from pydantic import Tag as Member
 from pydantic_core import PydanticCustomError
 
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, FrozenModel, by_json_type
 
 MOST_FORMATS = 4096
 """Parts of one format."""
@@ -48,8 +48,8 @@ TokenName = Annotated[
 _TokenNames = Annotated[list[TokenName], FailFast(), Field(max_length=MOST_TEXTS)]
 
 
-class _Format(StrictModel):
-    model_config = ConfigDict(frozen=True)
+class _Format(FrozenModel):
+    """A format; every model of one is a subclass."""
 
 
 class ConstStringFormat(_Format):

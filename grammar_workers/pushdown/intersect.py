@@ -13,12 +13,12 @@ product returns with a pair: the rule's label, and where the byte automaton stan
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
+from grammar_workers.dfa.charset import bits_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.utf8_dfa import Utf8Dfa
 from grammar_workers.errors import UnsatisfiableError
@@ -231,7 +231,7 @@ class _Product:
         assert isinstance(place, _Calls)
         new = self.exits[called] & ~self._returned.get(caller, 0)
         self._returned[caller] = self.exits[called]
-        for pair in bits(new):
+        for pair in bits_of(new):
             target = self.resumed(place, pair)
             self._budget.spend(_MOVE_STEPS)
             if target is not None:
@@ -342,7 +342,7 @@ class _Emitter:
         assert called is not None
         site = [-1] * len(product.pairs)
         wanted = 0
-        for pair in bits(product.exits[called]):
+        for pair in bits_of(product.exits[called]):
             site[pair] = self._state(product.resumed(place, pair), usable)
             if site[pair] >= 0:
                 wanted |= 1 << pair
@@ -352,11 +352,3 @@ class _Emitter:
     @memoized
     def _dead(self) -> int:
         return self._builder.state(op=self._builder.op(guard=NEVER))
-
-
-def bits(number: int) -> Iterator[int]:
-    """The positions of the set bits."""
-    while number:
-        lowest = number & -number
-        yield lowest.bit_length() - 1
-        number ^= lowest

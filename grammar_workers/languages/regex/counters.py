@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.charset import Charset, bits_of
 from grammar_workers.languages.regex.compile import Positions
-from grammar_workers.languages.regex.determinize import bits_of
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Anchor, Node, Repeat, Sequence, read_regex
 from grammar_workers.languages.regex.written_out import length

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.charset import Charset, bits_of
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
@@ -298,13 +298,3 @@ def _complement(automaton: _Automaton) -> _Automaton:
     rows.append([many] * len(rows[0]))
     labels = [int(not label) for label in [*automaton.accepting, 0]]
     return _listed(*minimal(np.array(rows, np.int32), np.array(labels, np.int32)))
-
-
-def bits_of(bits: int) -> list[int]:
-    """The numbers of the bits that are set."""
-    found = []
-    while bits:
-        low = bits & -bits
-        found.append(low.bit_length() - 1)
-        bits ^= low
-    return found

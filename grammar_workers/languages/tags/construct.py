@@ -246,11 +246,10 @@ class Construction:
 
     def _tag(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.begin, formats.TokenFormat):
-            token = self._speller.token(tag.begin.token, f"{pointer}/begin/token")
-            return self._behind_begin(tag, pointer, self._laid.token(frozenset([token]), first))
-        return self._behind_begin(
-            tag, pointer, self._laid.spell(self._speller.spell(tag.begin, f"{pointer}/begin"), first)
-        )
+            begin: Spelling = (self._speller.token(tag.begin.token, f"{pointer}/begin/token"),)
+        else:
+            begin = self._speller.spell(tag.begin, f"{pointer}/begin")
+        return self._behind_begin(tag, pointer, self._laid.spell(begin, first))
 
     def _behind_begin(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.end, formats.TokenFormat):
