@@ -6,13 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
-from grammar_workers.validation import FailFast, StrictModel
+from grammar_workers.validation import FailFast, FrozenModel
 
 
-class BannedWords(StrictModel):
+class BannedWords(FrozenModel):
     """Words that free text must not have; tokens are taken back when one comes up."""
-
-    model_config = ConfigDict(frozen=True)
 
     words: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
         min_length=1, max_length=1000
@@ -23,10 +21,8 @@ class BannedWords(StrictModel):
     )
 
 
-class BeamSearch(StrictModel):
+class BeamSearch(FrozenModel):
     """Search for a likely output instead of drawing one: `transformers.generate(num_beams=...)`, under the mask."""
-
-    model_config = ConfigDict(frozen=True)
 
     num_beams: StrictInt = Field(ge=2, le=16, description="Outputs followed at the same time.")
     length_penalty: StrictFloat = Field(
@@ -37,15 +33,13 @@ class BeamSearch(StrictModel):
     )
 
 
-class ConditionalSampling(StrictModel):
+class ConditionalSampling(FrozenModel):
     """Draw the output from the model's own distribution, given that the output is valid, by sequential Monte Carlo.
 
     Several outputs, *particles*, are drawn side by side under the mask. Each is weighed by what the mask leaves of the
     model's probability at every token; one of them is the answer. With more particles the answer's distribution comes
     closer to the conditional one.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     particles: StrictInt = Field(
         ge=1, le=64, description="Outputs drawn side by side, at most half as many as the engine has slots."

@@ -55,6 +55,14 @@ class Budget:
                 "smaller counts, `maxLength` for the length of a string, or an `enum` for fixed strings"
             )
 
+    def check_written_out(self, many: float) -> None:
+        """Raise LimitExceededError when a pattern has more characters than it may, its counts written out."""
+        if many > (most := self.limits.max_pattern_characters):
+            raise LimitExceededError(
+                f"the pattern has more than {most} characters once its counts are written out "
+                "(fixed limit max_regex_states)"
+            )
+
     @contextlib.contextmanager
     def share(self, part: int) -> Iterator[None]:
         """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from grammar_workers.json_types import target_of
+
 _CHANGES = (
     ("uniqueItems", "drop `uniqueItems`, or list the values of the items as `enum`"),
     ("patternProperties", "name the properties in `properties`, or use smaller counts in the patterns of names"),
@@ -47,11 +49,7 @@ def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any
 
 
 def _change(place: str, specification: Mapping[str, Any]) -> str:
-    found: Any = specification.get("schema")
-    for step in place.split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        found = {str(number): item for number, item in enumerate(found)} if isinstance(found, list) else found
-        found = found.get(step) if isinstance(found, dict) else None
+    found = target_of(f"#{place}", specification.get("schema"))
     if not isinstance(found, dict):
         return "use smaller counts and fewer alternatives"
     required, declared = found.get("required"), found.get("properties", {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
@@ -25,9 +25,7 @@ def _of_member(schema: Any, key: str, root: Any, depth: int) -> frozenset[str]:
         return _TYPES
     properties = schema.get("properties", {})
     found = _of_value(properties[key] if key in properties else schema.get("additionalProperties"), root, depth)
-    for word in ("allOf", "anyOf", "oneOf"):
-        found = _combined(word, found, (_of_member(part, key, root, depth + 1) for part in schema.get(word, ())))
-    return found if "$ref" not in schema else found & _of_member(target_of(schema["$ref"], root), key, root, depth + 1)
+    return _narrowed(found, schema, root, lambda part: _of_member(part, key, root, depth + 1))
 
 
 def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
@@ -41,16 +39,18 @@ def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
         if word in schema:
             values = schema[word] if word == "enum" else [schema[word]]
             found &= frozenset().union(*(_of_constant(value) for value in values))
-    for word in ("allOf", "anyOf", "oneOf"):
-        found = _combined(word, found, (_of_value(part, root, depth + 1) for part in schema.get(word, ())))
-    return found if "$ref" not in schema else found & _of_value(target_of(schema["$ref"], root), root, depth + 1)
+    return _narrowed(found, schema, root, lambda part: _of_value(part, root, depth + 1))
 
 
-def _combined(word: str, found: frozenset[str], parts: Iterable[frozenset[str]]) -> frozenset[str]:
-    known = list(parts)
-    if word == "allOf":
-        return found.intersection(*known)
-    return found & frozenset().union(*known) if known else found
+def _narrowed(
+    found: frozenset[str], schema: dict[str, Any], root: Any, types: Callable[[Any], frozenset[str]]
+) -> frozenset[str]:
+    """Those of `found` that the schemas within `schema`, each of which allows some `types`, leave."""
+    found = found.intersection(*map(types, schema.get("allOf", ())))
+    for word in ("anyOf", "oneOf"):
+        if parts := schema.get(word):
+            found &= frozenset().union(*map(types, parts))
+    return found if "$ref" not in schema else found & types(target_of(schema["$ref"], root))
 
 
 def _of_constant(value: Any) -> frozenset[str]:

@@ -26,6 +26,7 @@ from grammar_workers.languages.json_schema.read.keywords import (
     SCHEMA_MAPS,
     SUBSCHEMAS,
     misspelt,
+    schemas_in,
 )
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import (
@@ -41,6 +42,7 @@ from grammar_workers.validation import place_of, pointer
 
 COMPILER_VERSION = 20
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
+_TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
 
 
 def parse_specification(specification: GrammarSpecification | Mapping[str, Any]) -> GrammarSpecification:
@@ -56,9 +58,7 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
             place = (*place, first["ctx"]["param"])
         raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer(place)) from None
     except RecursionError:
-        raise LimitExceededError(
-            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
-        ) from None
+        raise LimitExceededError(_TOO_DEEP) from None
 
 
 def grammar_key(
@@ -112,9 +112,7 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
             content = _Normalization(most, dropped=frozenset()).specification(specification)
         canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
-        raise LimitExceededError(
-            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
-        ) from None
+        raise LimitExceededError(_TOO_DEEP) from None
     except (TypeError, ValueError) as error:
         if isinstance(error, GrammarError):
             raise
@@ -277,13 +275,8 @@ def _refuse_misspelt(schema: Any, place: str) -> None:
         if (meant := misspelt(keyword)) is not None:
             todo = f"did you mean `{meant}`? (`on_unsupported: report` ignores it, with a note)"
             raise UnsupportedFeatureError(f"unknown keyword `{shortened(keyword, 64)}`: {todo}", pointer=at)
-        if keyword in SCHEMA_MAPS and isinstance(value, dict):
-            for name, part in value.items():
-                _refuse_misspelt(part, at + pointer((name,)))
-        elif keyword in _HOLD_LISTS:
-            parts = enumerate(value) if isinstance(value, list) else [(None, value)]
-            for i, part in parts:
-                _refuse_misspelt(part, at if i is None else f"{at}/{i}")
+        for inside, part in schemas_in(keyword, value):
+            _refuse_misspelt(part, at + pointer(inside))
 
 
 def _too_large(most: int) -> LimitExceededError:

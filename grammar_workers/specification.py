@@ -15,24 +15,18 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic import Tag as Member
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers import tag_formats
 from grammar_workers.languages.scalar_values import has_surrogate
-from grammar_workers.tag_formats import Format
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.tag_formats import Format, JsonSchema
+from grammar_workers.validation import FailFast, StrictModel
 
 MOST_ITEMS = 1 << 19
 """More do not fit into a specification (`Limits.max_specification_bytes`)."""
 MOST_POSITIONS = 1 << 17
 MOST_PARTS = 4096
 """Specifications, or tags, that one specification is made of."""
-
-JsonSchema = Annotated[
-    Annotated[dict[str, Any], Member("object")] | Annotated[StrictBool, Member("boolean")],
-    by_json_type("a JSON Schema: an object or a boolean"),
-]
 
 
 class _Specification(StrictModel):

@@ -6,13 +6,13 @@ What each means, and where it differs from xgrammar, stands in docs/structural-t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictInt, model_validator
 from pydantic import Tag as Member
 from pydantic_core import PydanticCustomError
 
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, FrozenModel, by_json_type
 
 MOST_FORMATS = 4096
 """Parts of one format."""
@@ -31,14 +31,13 @@ Style = Literal[
 ]
 """How a value is written: as JSON, or its properties one by one between the markers of a family of models."""
 
-_Schema = Annotated[
+JsonSchema = Annotated[
     Annotated[dict[str, Any], Member("object")] | Annotated[StrictBool, Member("boolean")],
     by_json_type("a JSON Schema: an object or a boolean"),
 ]
 _Texts = Annotated[list[str], FailFast(), Field(max_length=MOST_TEXTS)]
-_SomeTexts = Annotated[
-    list[Annotated[str, Field(min_length=1)]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)
-]
+_Item = TypeVar("_Item")
+_Some = Annotated[list[_Item], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Limit = Annotated[StrictInt, Field(ge=0, le=2_147_483_647)]
 TokenName = Annotated[
@@ -49,8 +48,8 @@ TokenName = Annotated[
 _TokenNames = Annotated[list[TokenName], FailFast(), Field(max_length=MOST_TEXTS)]
 
 
-class _Format(StrictModel):
-    model_config = ConfigDict(frozen=True)
+class _Format(FrozenModel):
+    """A format; every model of one is a subclass."""
 
 
 class ConstStringFormat(_Format):
@@ -68,7 +67,7 @@ class JsonSchemaFormat(_Format):
     """
 
     type: Literal["json_schema"] = "json_schema"
-    json_schema: _Schema
+    json_schema: JsonSchema
     style: Style = "json"
     any_order: StrictBool = False
     max_whitespace_cnt: _Limit | None = None
@@ -79,7 +78,7 @@ class QwenXmlParameterFormat(_Format):
     """The older spelling of `json_schema` with the style `qwen_xml`."""
 
     type: Literal["qwen_xml_parameter"] = "qwen_xml_parameter"
-    json_schema: _Schema
+    json_schema: JsonSchema
 
 
 class RegexFormat(_Format):
@@ -143,7 +142,7 @@ class ParametersFormat(_Format):
     """
 
     type: Literal["parameters"] = "parameters"
-    json_schema: _Schema
+    json_schema: JsonSchema
     element: _Pattern
     separator: str = ""
     notation: Literal["plain", "python", "bare"] = "plain"
@@ -240,9 +239,6 @@ class TagFormat(_Format):
         return [self.end] if isinstance(self.end, str) else self.end
 
 
-_Tags = Annotated[list[TagFormat], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
-
-
 class TriggeredTagsFormat(_Format):
     """Free text in which a trigger opens one of the tags whose begins start with it.
 
@@ -251,8 +247,8 @@ class TriggeredTagsFormat(_Format):
     """
 
     type: Literal["triggered_tags"] = "triggered_tags"
-    triggers: _SomeTexts
-    tags: _Tags
+    triggers: _Some[_Pattern]
+    tags: _Some[TagFormat]
     at_least_one: StrictBool = False
     required: StrictBool = False
     stop_after_first: StrictBool = False
@@ -263,8 +259,8 @@ class TokenTriggeredTagsFormat(_Format):
     """Any tokens, of which some open one of the tags that begin with this token."""
 
     type: Literal["token_triggered_tags"] = "token_triggered_tags"
-    trigger_tokens: Annotated[list[TokenName], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
-    tags: _Tags
+    trigger_tokens: _Some[TokenName]
+    tags: _Some[TagFormat]
     exclude_tokens: _TokenNames = Field([])
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
@@ -274,7 +270,7 @@ class TagsWithSeparatorFormat(_Format):
     """Tags alone, with `separator` between one and the next."""
 
     type: Literal["tags_with_separator"] = "tags_with_separator"
-    tags: _Tags
+    tags: _Some[TagFormat]
     separator: str
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
@@ -284,11 +280,7 @@ class DispatchFormat(_Format):
     """Free text; where one of the patterns has been read, its format must follow. `loop`: then free text again."""
 
     type: Literal["dispatch"] = "dispatch"
-    rules: Annotated[
-        list[tuple[Annotated[str, Field(min_length=1)], Format]],
-        FailFast(),
-        Field(min_length=1, max_length=MOST_FORMATS),
-    ]
+    rules: _Some[tuple[_Pattern, Format]]
     loop: StrictBool = True
     excludes: _Texts = Field([])
 
@@ -297,7 +289,7 @@ class TokenDispatchFormat(_Format):
     """Any tokens; after one of the patterns its format must follow. `loop`: then any tokens again."""
 
     type: Literal["token_dispatch"] = "token_dispatch"
-    rules: Annotated[list[tuple[TokenName, Format]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
+    rules: _Some[tuple[TokenName, Format]]
     loop: StrictBool = True
     exclude_tokens: _TokenNames = Field([])
 
@@ -328,7 +320,7 @@ Format = Annotated[
     | ParametersFormat,
     Field(discriminator="type"),
 ]
-Formats = Annotated[list[Format], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
+Formats = _Some[Format]
 
 
 def rebuild(specification: Any) -> None:

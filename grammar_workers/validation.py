@@ -42,6 +42,12 @@ class StrictModel(BaseModel):
         return value
 
 
+class FrozenModel(StrictModel):
+    """Such data that is never changed, and has a hash where its fields have."""
+
+    model_config = ConfigDict(frozen=True)
+
+
 def at_most(most: int) -> BeforeValidator:
     """Annotation of a `dict`: it has up to `most` entries, counted before any of them is looked at."""
 

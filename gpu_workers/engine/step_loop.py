@@ -15,7 +15,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,12 +151,8 @@ class StepLoop(threading.Thread):
 
     def _follow_grammars(self, sequences: Iterable[Sequence]) -> None:
         """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""
-        for sequence in list(sequences):
-            with self._guard(sequence):
-                sequence.catch_up()
-        for sequence in list(sequences):
-            with self._guard(sequence):
-                sequence.settle()
+        self._guard_each(sequences, Sequence.catch_up)
+        self._guard_each(sequences, Sequence.settle)
         self._wait_for_masks(sequences)
         for sequence in list(sequences):
             with self._guard(sequence):
@@ -175,9 +171,7 @@ class StepLoop(threading.Thread):
 
     def _propose(self) -> None:
         """Drafts for every sequence of the next step; the draft model's or head's behind those that cost nothing."""
-        for sequence in [sequence for sequence in self.scheduler.running if sequence.runnable]:
-            with self._guard(sequence):
-                sequence.propose()
+        self._guard_each([sequence for sequence in self.scheduler.running if sequence.runnable], Sequence.propose)
         if self._draft_model is not None:
             self._draft_model.propose([sequence for sequence in self.scheduler.running if sequence.runnable])
 
@@ -334,6 +328,11 @@ class StepLoop(threading.Thread):
         except Exception:
             logger.exception("request %s failed", sequence.request.request_id)
             self._end(sequence, "error", RequestError("the generation failed", code="internal_error", status=500))
+
+    def _guard_each(self, sequences: Iterable[Sequence], do: Callable[[Sequence], None]) -> None:
+        for sequence in list(sequences):
+            with self._guard(sequence):
+                do(sequence)
 
     def _end(self, sequence: Sequence, reason: FinishReason, error: RequestError | None = None) -> None:
         """The one way out: frees the slot and sends the terminal event. Does nothing the second time."""

@@ -92,6 +92,16 @@ def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]
     return starts, classes, list(numbers)
 
 
+def bits_of(number: int) -> list[int]:
+    """The bits that are set in an integer that stands for a set, such as the members of a class of `partition`."""
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(lowest.bit_length() - 1)
+        number ^= lowest
+    return found
+
+
 def singles(code_points: Iterable[int]) -> Charset:
     """An interval for each code point, in the given order."""
     return tuple([(code, code) for code in code_points])

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.budget import budget_of
-from grammar_workers.dfa.charset import ALL, Charset, contains
+from grammar_workers.budget import Budget, budget_of
+from grammar_workers.dfa.charset import ALL, Charset, contains, make
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
 from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows
@@ -209,6 +209,13 @@ class Dfa:
         targets, shape = self._rows[state]
         return [(first, last, targets[number]) for first, last, number in shape.ranges]
 
+    def charsets(self, state: int) -> list[tuple[Charset, int]]:
+        """The same as (characters, target), each target once, in the order of their first characters."""
+        by_target: dict[int, list[tuple[int, int]]] = {}
+        for low, high, target in self.ranges(state):
+            by_target.setdefault(target, []).append((low, high))
+        return [(make(intervals), target) for target, intervals in by_target.items()]
+
 
 def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     """(first, last, number) of the spans that lead anywhere, neighbours with the same number merged."""
@@ -359,10 +366,12 @@ def explore(
     accepts: Callable[[Any], int],
     starts: Sequence[int],
     letter_at: Sequence[int],
+    budget: Budget | None = None,
 ) -> Dfa:
     """The automaton whose states are reached from `start`: `following` has what each letter leads to (None: nowhere).
 
-    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it).
+    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it). `budget` bounds the
+    number of states; without one, they must be known to be few.
     """
     ids: dict[Hashable, int] = {start: 0}
     order = [start]
@@ -377,6 +386,8 @@ def explore(
                 last = reached
                 if number == len(order):
                     order.append(reached)
+                    if budget is not None:
+                        budget.check_states(number - 1)
             row.append(number)
         moves.append(row)
     return from_table(starts, letter_at, np.array(moves, np.int32), np.array([*map(accepts, order)], np.int32))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.utf8 import Bytes
+from grammar_workers.memo import memoized
 
 
 class Utf8Dfa:
@@ -16,21 +17,14 @@ class Utf8Dfa:
         self._automaton = automaton
         # What the states inside a character read, and where it leads.
         self._partial: list[tuple[Bytes, tuple[int, ...]]] = []
-        self._ids: dict[tuple[Bytes, tuple[int, ...]], int] = {}
-        self._rows: dict[int, NDArray[np.int64]] = {}
 
     def accepts(self, state: int) -> bool:
         """Whether a text may end in `state`."""
         return state < self._automaton.many_states and bool(self._automaton.accepting[state])
 
+    @memoized
     def row(self, state: int) -> NDArray[np.int64]:
         """Byte -> next state or -1, int64 [256]."""
-        known = self._rows.get(state)
-        if known is None:
-            known = self._rows[state] = self._row(state)
-        return known
-
-    def _row(self, state: int) -> NDArray[np.int64]:
         if state < self._automaton.many_states:
             targets, shape = self._automaton.moves_of(state)
             read = shape.bytes
@@ -42,9 +36,7 @@ class Utf8Dfa:
         ]
         return np.array([-1, *after], np.int64)[read.slots]
 
+    @memoized
     def _inside(self, rest: Bytes, targets: tuple[int, ...]) -> int:
-        known = self._ids.get((rest, targets))
-        if known is None:
-            known = self._ids[rest, targets] = self._automaton.many_states + len(self._partial)
-            self._partial.append((rest, targets))
-        return known
+        self._partial.append((rest, targets))
+        return self._automaton.many_states + len(self._partial) - 1

@@ -11,6 +11,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.reached import reached
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError, shortened
 from grammar_workers.languages.regex.compile import compile_regex
@@ -198,14 +199,7 @@ def _reached(begin: Iterable[int], edges: Collection[tuple[int, int]]) -> set[in
     targets: dict[int, list[int]] = {}
     for source, target in edges:
         targets.setdefault(source, []).append(target)
-    left = list(begin)
-    found = set(left)
-    while left:
-        for target in targets.get(left.pop(), ()):
-            if target not in found:
-                found.add(target)
-                left.append(target)
-    return found
+    return reached(begin, lambda state: targets.get(state, ()))
 
 
 def _characters(pattern: str, limits: Limits) -> Charset:

@@ -64,7 +64,6 @@ class Combination:
         self._vocabulary = compilation.vocabulary
         self._limits = compilation.limits
         self._builder = compilation.builder
-        self._budget = budget_of(compilation.limits)
         self._json = JsonValues(compilation)
 
     def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
@@ -99,7 +98,7 @@ class Combination:
             if leaves.values.grammars:
                 restriction = intersection(self._compilation, parts) if parts.regular or parts.automata else None
                 return leaves.values.graph(formats, restriction, self._limits)
-            entry = leaves.values.entry(formats, self._vocabulary, self._builder, self._budget)
+            entry = leaves.values.entry(formats, self._vocabulary, self._builder, budget_of(self._limits))
         else:
             entry, parts = self._json.entry(parts)
         pushdown = self._builder.build(entry)
@@ -129,7 +128,7 @@ class Combination:
                     return span_states(self._builder, spans(only, self._limits, self._vocabulary.alphabet))
         if not lists:
             try:
-                with self._budget.share(2):
+                with budget_of(self._limits).share(2):
                     automaton = intersection(self._compilation, parts)
             except LimitExceededError:
                 entry = self._counted_entry(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Sequence
 
 from grammar_workers.budget import Budget, running
 from grammar_workers.dfa.dfa import Dfa, intersect
@@ -20,7 +20,12 @@ from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError
 from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants, Solver
 from grammar_workers.languages.parts import Parts, any_text
 from grammar_workers.options import GrammarOptions
-from grammar_workers.specification import BannedWordsSpecification, JsonObjectSpecification, JsonSchema
+from grammar_workers.specification import (
+    BannedWordsSpecification,
+    JsonObjectSpecification,
+    JsonSchema,
+    JsonSchemaSpecification,
+)
 from grammar_workers.types import UnenforcedKeyword
 
 _DOUBTS = (
@@ -29,16 +34,29 @@ _DOUBTS = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """JSON parts, of which all hold or `any_of` them, each with its pointer, and how their values are written.
+
+    `permitted` restricts all strings; `inside`: where a schema stands in its part. Without `distinct`, keywords that
+    need values or names to be remembered are not enforced.
+    """
+
+    parts: Sequence[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]]
+    options: GrammarOptions
+    permitted: Dfa | None
+    constants: Constants
+    any_of: bool
+    inside: str
+    distinct: bool
+
+
 class JsonValues:
     """The JSON values of one compilation."""
 
     def __init__(self, compilation: Compilation) -> None:
         self._compilation = compilation
-        self._vocabulary = compilation.vocabulary
-        self._resources = compilation.resources
-        self._options = compilation.options
         self._limits = compilation.limits
-        self._builder = compilation.builder
         self.distinct = True
         """Whether the automaton may remember which values and names there have been: no product does."""
 
@@ -59,7 +77,7 @@ class JsonValues:
         """
         banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
         permitted = None
-        options = self._options if options is None else options
+        options = self._compilation.options if options is None else options
         if banned:
             if options.escapes == "any":
                 # A word could be hidden in an escape, or be one: what is searched has one spelling.
@@ -79,75 +97,49 @@ class JsonValues:
             ]
             parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
         distinct = self.distinct and not parts.regular and not parts.automata
+        asked = _Asked(parts.json, options, permitted, constants, any_of, inside, distinct)
         told = list(self._compilation.notes), list(self._compilation.unenforced)
         try:
-            entry = self._entry(parts, options, permitted, constants, any_of=any_of, inside=inside, distinct=distinct)
+            return self._entry(asked), parts
         except NotDistinctError:
             if options.on_unsupported == "refuse":
                 raise
             self._compilation.notes[:], self._compilation.unenforced = told
-            entry = self._entry(parts, options, permitted, constants, any_of=any_of, inside=inside, distinct=False)
-        return entry, parts
+            return self._entry(dataclasses.replace(asked, distinct=False)), parts
 
-    def _entry(
-        self,
-        parts: Parts,
-        options: GrammarOptions,
-        permitted: Dfa | None,
-        constants: Constants,
-        *,
-        any_of: bool,
-        inside: str,
-        distinct: bool,
-    ) -> int:
-        """The entry state; without `distinct`, keywords that need values or names to be remembered are not enforced.
-
-        Where properties in any order exceed a limit, they keep the declared order.
-        """
-        emitted = functools.partial(
-            self._emitted, permitted=permitted, constants=constants, any_of=any_of, inside=inside, distinct=distinct
-        )
-        if options.property_order == "declared":
-            return emitted(parts, options)
-        saved = self._builder.saved()
+    def _entry(self, asked: _Asked) -> int:
+        """The entry state. Where properties in any order exceed a limit, they keep the declared order."""
+        if asked.options.property_order == "declared":
+            return self._emitted(asked)
+        saved = self._compilation.builder.saved()
         told = list(self._compilation.notes), list(self._compilation.unenforced), self._compilation.doubt
         try:
-            return emitted(parts, options)
+            return self._emitted(asked)
         except LimitExceededError as error:
-            self._builder.restore(saved)
+            self._compilation.builder.restore(saved)
             self._compilation.notes[:], self._compilation.unenforced, self._compilation.doubt = told
+            declared = asked.options.model_copy(update={"property_order": "declared"})
             # Steps of its own: the first way has perhaps taken all.
             with running(Budget(self._limits, self._limits.max_steps // 2)):
-                entry = emitted(parts, options.model_copy(update={"property_order": "declared"}))
+                entry = self._emitted(dataclasses.replace(asked, options=declared))
             self._compilation.notes.append(f"objects keep the declared order: {error.message}")
             return entry
 
-    def _emitted(
-        self,
-        parts: Parts,
-        options: GrammarOptions,
-        *,
-        permitted: Dfa | None,
-        constants: Constants,
-        any_of: bool,
-        inside: str,
-        distinct: bool,
-    ) -> int:
-        pool = FormulaPool(self._limits)
+    def _emitted(self, asked: _Asked) -> int:
+        options, distinct, pool = asked.options, asked.distinct, FormulaPool(self._limits)
         formulas = []
-        for pointer, part in parts.json:
+        for pointer, part in asked.parts:
             if isinstance(part, JsonObjectSpecification):
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
-            formulas.append(self.formula(part.json_schema, pool, options, pointer, inside, distinct=distinct))
-        root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
-        solver = Solver(
-            pool, options, self._limits, self._vocabulary.spellable, permitted, constants, distinct=distinct
-        )
-        with located(parts.json[0][0], inside):
+            formulas.append(self.formula(part.json_schema, pool, options, pointer, asked.inside, distinct=distinct))
+        root = Demand(pool.canonical(pool.any_of(formulas) if asked.any_of else pool.all_of(formulas)))
+        spellable = self._compilation.vocabulary.spellable
+        solver = Solver(pool, options, self._limits, spellable, asked.permitted, asked.constants, distinct=distinct)
+        with located(asked.parts[0][0], asked.inside):
             try:
                 solver.solve(root)
-                entry = Emitter(solver, self._builder, options).emit(root)
+                entry = Emitter(solver, self._compilation.builder, options).emit(root)
             except LimitExceededError as error:
                 # Patterns of the schema were compiled when it was read: this one is of a format, or of numbers.
                 error.position = None
@@ -173,7 +165,7 @@ class JsonValues:
         distinct: bool = False,
     ) -> FormulaId:
         """The formula of a schema; `pointer` and `inside` as in `located`."""
-        reader = SchemaReader(schema, self._resources, pool, options, self._limits, distinct=distinct)
+        reader = SchemaReader(schema, self._compilation.resources, pool, options, self._limits, distinct=distinct)
         with located(pointer, inside):
             formula = reader.read()
         self._compilation.notes += reader.notes

@@ -20,8 +20,9 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
 from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.matching.kernels import cfg
-from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached, check_bytes
 from grammar_workers.matching.spelling import TooManyTokensError, spell
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.types import MaskRow, TokenId
@@ -63,7 +64,6 @@ class CfgRecognizer:
         self._sets = StackSets(graph)
         self._columns = graph.classes.tolist()
         self._table = np.empty((64, graph.rows.shape[1]), np.int32)
-        self._numbers: dict[StackSet, int] = {}
         self._stacks: list[StackSet] = []
         self._cheapest: dict[StackSet, tuple[int, int, StackSet]] = {FINISHED: (0, END, NOTHING)}
 
@@ -190,19 +190,14 @@ class CfgRecognizer:
     def _work(self) -> Budget:
         return Budget(self._limits, self._limits.max_steps // _TOKENS_AT_MOST, "one token of an ambiguous grammar")
 
+    @memoized
     def _number(self, stacks: StackSet) -> int:
-        number = self._numbers.get(stacks)
-        if number is None:
-            if self.nbytes > self._limits.max_fsm_bytes:
-                raise LimitExceededError(
-                    f"the states take more than {self._limits.max_fsm_bytes} bytes (fixed limit max_fsm_bytes)"
-                )
-            number = len(self._stacks)
-            if number == len(self._table):
-                self._table = np.concatenate([self._table, np.empty_like(self._table)])
-            self._numbers[stacks] = number
-            self._stacks.append(stacks)
-            self._table[number] = cfg.UNKNOWN
+        check_bytes(self.nbytes, self._limits)
+        number = len(self._stacks)
+        if number == len(self._table):
+            self._table = np.concatenate([self._table, np.empty_like(self._table)])
+        self._stacks.append(stacks)
+        self._table[number] = cfg.UNKNOWN
         return number
 
     def _fill(self, number: int, work: Budget) -> None:

@@ -16,7 +16,7 @@ from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
 from grammar_workers.matching.long_rows import WalkedTrees
-from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached, check_bytes
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import PushdownAutomaton
@@ -300,11 +300,7 @@ class PushdownRecognizer:
 
     def _grow_frames(self) -> None:
         """Make room for more frames. Their numbers stay; only the hash chains are laid anew."""
-        if self.nbytes > self._limits.max_fsm_bytes:
-            raise LimitExceededError(
-                f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
-                "(fixed limit max_fsm_bytes)"
-            )
+        check_bytes(self.nbytes, self._limits, "the automaton holds", " of return stacks")
         many = len(self._stack.frames)
         frames = np.empty((_GROWTH * many, step.FRAME_COLUMNS), np.int64)
         frames[:many] = self._stack.frames

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.options import Limits
 from grammar_workers.types import MaskRow, TokenId
 
 Configuration = tuple[Any, ...]
@@ -18,6 +20,12 @@ Reached = tuple[Configuration, bool, int]
 
 Configurations of a class have the same row and stop in the same way; -1 where the class is not known.
 """
+
+
+def check_bytes(held: int, limits: Limits, what: str = "the states take", of: str = "") -> None:
+    """Raise LimitExceededError where a TokenFSM, or the part of it that `what` and `of` name, holds too many bytes."""
+    if held > limits.max_fsm_bytes:
+        raise LimitExceededError(f"{what} more than {limits.max_fsm_bytes} bytes{of} (fixed limit max_fsm_bytes)")
 
 
 class PrefetchedRows(NamedTuple):

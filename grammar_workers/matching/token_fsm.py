@@ -26,7 +26,7 @@ from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.export import LEAVES, DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.matching.mask_store import MaskRows, pool_of
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
-from grammar_workers.matching.recognizer import Configuration, Recognizer
+from grammar_workers.matching.recognizer import Configuration, Recognizer, check_bytes
 from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.options import Limits
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId, UnenforcedKeyword
@@ -397,7 +397,4 @@ class TokenFSM:
         return state
 
     def _check_memory(self) -> None:
-        if self.nbytes > self._limits.max_fsm_bytes:
-            raise LimitExceededError(
-                f"the states take more than {self._limits.max_fsm_bytes} bytes (fixed limit max_fsm_bytes)"
-            )
+        check_bytes(self.nbytes, self._limits)

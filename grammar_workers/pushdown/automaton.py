@@ -22,44 +22,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.pushdown.instructions import (
-    ACTIONS,
-    ADVICE,
-    ALL_SET,
-    BOUNDARY_COLUMNS,
-    CALL,
-    DISTINCT_COLUMNS,
-    DISTINCT_ENDLESS,
-    DISTINCT_LABELS,
-    DISTINCT_NAMES,
-    DISTINCT_SITE,
-    EDGE_COLUMNS,
-    EDGE_FIRST,
-    EDGE_LAST,
-    EDGE_STATE,
-    EDGE_TARGET,
-    GOTO,
-    GUARD_COLUMNS,
-    GUARD_HALF,
-    INHERIT,
-    INSTRUCTION_COLUMNS,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    KEEP,
-    LOOP_BASE,
-    LOOP_COLUMNS,
-    LOOP_RUN,
-    OTHERWISE,
-    RETURN,
-    SET_BIT,
-    SOME_CLEAR,
-    STATE_COLUMNS,
-    STAY,
-    TOLERATED_RUN,
-    TOLERATES_UNESCAPED,
-    Tables,
-)
+from grammar_workers.pushdown import instructions as code
+from grammar_workers.pushdown.instructions import Tables
 from grammar_workers.types import TokenId
 
 Interval = tuple[int, int]
@@ -70,19 +34,19 @@ Guard = tuple[Interval, ...]
 """Sorted, disjoint intervals one of which holds the counter, () for no condition, or a guard over bits (see below)."""
 NEVER: Guard = ((-1, -1),)
 """A guard that no counter passes."""
-COUNTER_BITS = 2 * GUARD_HALF
+COUNTER_BITS = 2 * code.GUARD_HALF
 """How many flags a counter holds."""
 
 _SHAPES = {
-    "states": STATE_COLUMNS,
+    "states": code.STATE_COLUMNS,
     "table": 256,
-    "instructions": INSTRUCTION_COLUMNS,
-    "guards": GUARD_COLUMNS,
+    "instructions": code.INSTRUCTION_COLUMNS,
+    "guards": code.GUARD_COLUMNS,
     "returns": 0,
-    "loops": LOOP_COLUMNS,
-    "token_edges": EDGE_COLUMNS,
-    "boundaries": BOUNDARY_COLUMNS,
-    "distinct": DISTINCT_COLUMNS,
+    "loops": code.LOOP_COLUMNS,
+    "token_edges": code.EDGE_COLUMNS,
+    "boundaries": code.BOUNDARY_COLUMNS,
+    "distinct": code.DISTINCT_COLUMNS,
 }
 """The columns of each array, in the order of an artifact; 0: it has one dimension."""
 
@@ -121,13 +85,13 @@ class PushdownAutomaton:
     @functools.cached_property
     def calls(self) -> NDArray[np.int32]:
         """The instructions that call."""
-        return self.instructions[self.instructions[:, INSTRUCTION_MOVE] == CALL]
+        return self.instructions[self.instructions[:, code.INSTRUCTION_MOVE] == code.CALL]
 
     @functools.cached_property
     def site_labels(self) -> dict[int, int]:
         """Where a return site begins in `returns` -> with how many labels one may return there; a site ends where the
         next one begins."""
-        bases = np.unique(self.calls[:, INSTRUCTION_SITE])
+        bases = np.unique(self.calls[:, code.INSTRUCTION_SITE])
         usable = np.add.reduceat(self.returns >= 0, bases, dtype=np.int64) if len(bases) else bases
         return dict(zip(bases.tolist(), usable.tolist(), strict=True))
 
@@ -135,7 +99,7 @@ class PushdownAutomaton:
     def label_counts(self) -> dict[int, int]:
         """Entry state of a called rule -> with how many labels its callers let it return."""
         counts: dict[int, int] = {}
-        for target, base in self.calls[:, [INSTRUCTION_TARGET, INSTRUCTION_SITE]].tolist():
+        for target, base in self.calls[:, [code.INSTRUCTION_TARGET, code.INSTRUCTION_SITE]].tolist():
             counts[target] = max(counts.get(target, 0), self.site_labels[base])
         return counts
 
@@ -187,26 +151,28 @@ class PushdownAutomaton:
         guard_start, guard_end, action, value, move, target, site, mode = self.instructions.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
-        _require(_inside(value[action == SET_BIT], 0, COUNTER_BITS), "op bits")
+        _require(_inside(value[action == code.SET_BIT], 0, COUNTER_BITS), "op bits")
         _require(
-            _inside(action, KEEP, ACTIONS) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
+            _inside(action, code.KEEP, code.ACTIONS)
+            and _inside(move, code.STAY, code.OTHERWISE + 1)
+            and _inside(mode, 0, code.INHERIT + 1),
             "ops",
         )
-        _require(_inside(self.loops[:, LOOP_BASE], TOLERATES_UNESCAPED, many), "loops")
-        _require(_inside(self.loops[:, LOOP_RUN], 0, TOLERATED_RUN + 1), "loops")
-        _require(_inside(self.token_edges[:, [EDGE_STATE, EDGE_TARGET]], 0, many), "token edges")
-        first_token, last_token = self.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
+        _require(_inside(self.loops[:, code.LOOP_BASE], code.TOLERATES_UNESCAPED, many), "loops")
+        _require(_inside(self.loops[:, code.LOOP_RUN], 0, code.TOLERATED_RUN + 1), "loops")
+        _require(_inside(self.token_edges[:, [code.EDGE_STATE, code.EDGE_TARGET]], 0, many), "token edges")
+        first_token, last_token = self.token_edges[:, [code.EDGE_FIRST, code.EDGE_LAST]].T
         _require(bool(((first_token >= 0) & (first_token <= last_token)).all()), "token edges")
         _require(_inside(self.boundaries, 0, many), "boundaries")
-        _require(_inside(self.distinct[:, [DISTINCT_NAMES, DISTINCT_ENDLESS]], 0, 2), "distinct values")
-        _require(_inside(self.distinct[:, [DISTINCT_SITE, DISTINCT_LABELS]], 0, UNBOUNDED), "distinct values")
-        jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
+        _require(_inside(self.distinct[:, [code.DISTINCT_NAMES, code.DISTINCT_ENDLESS]], 0, 2), "distinct values")
+        _require(_inside(self.distinct[:, [code.DISTINCT_SITE, code.DISTINCT_LABELS]], 0, UNBOUNDED), "distinct values")
+        jumps = (move == code.CALL) | (move == code.GOTO) | (move == code.OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
-        labels = np.concatenate([target[move == RETURN], exit_label])
-        _require(_inside(target[move == RETURN], 0, UNBOUNDED) and _inside(exit_label, -1, UNBOUNDED), "labels")
+        labels = np.concatenate([target[move == code.RETURN], exit_label])
+        _require(_inside(target[move == code.RETURN], 0, UNBOUNDED) and _inside(exit_label, -1, UNBOUNDED), "labels")
         room = len(self.returns) - max(int(labels.max(initial=0)), 0)
-        _require(_inside(site[move == CALL], 0, max(room, 0)), "return sites")
+        _require(_inside(site[move == code.CALL], 0, max(room, 0)), "return sites")
 
 
 def _inside(values: NDArray[np.int32], low: int, high: int) -> bool:
@@ -221,17 +187,17 @@ def _require(condition: bool, what: str) -> None:
 def _mask(bits: Iterable[int]) -> Interval:
     """The mask with these bits, in two halves."""
     number = sum(1 << bit for bit in set(bits))
-    return number & ((1 << GUARD_HALF) - 1), number >> GUARD_HALF
+    return number & ((1 << code.GUARD_HALF) - 1), number >> code.GUARD_HALF
 
 
 def some_clear(bits: Iterable[int]) -> Guard:
     """Passed while at least one of these bits of the counter is clear."""
-    return ((SOME_CLEAR, 0), _mask(bits))
+    return ((code.SOME_CLEAR, 0), _mask(bits))
 
 
 def all_set(masks: Iterable[Iterable[int]]) -> Guard:
     """Passed once all bits of at least one of the masks are set."""
-    return ((ALL_SET, 0), *map(_mask, masks))
+    return ((code.ALL_SET, 0), *map(_mask, masks))
 
 
 def advice(masks: Sequence[Iterable[int]], complete: Sequence[Iterable[int]]) -> Guard:
@@ -239,7 +205,7 @@ def advice(masks: Sequence[Iterable[int]], complete: Sequence[Iterable[int]]) ->
 
     Where it begins, all bits of one of `complete` will do, too.
     """
-    return ((ADVICE, len(masks)), *map(_mask, (*masks, *complete)))
+    return ((code.ADVICE, len(masks)), *map(_mask, (*masks, *complete)))
 
 
 def union_guards(guards: Sequence[Guard]) -> Guard:
@@ -247,10 +213,10 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
     if not guards or () in guards:
         return ()
     low, high = 0, 0
-    if any(guard[0][0] == SOME_CLEAR for guard in guards):
+    if any(guard[0][0] == code.SOME_CLEAR for guard in guards):
         for _, mask in (guard for guard in guards if guard != NEVER):
             low, high = low | mask[0], high | mask[1]
-        return ((SOME_CLEAR, 0), (low, high))
+        return ((code.SOME_CLEAR, 0), (low, high))
     merged: list[Interval] = []
     intervals = sorted(itertools.chain.from_iterable(guards))
     start, end = intervals[0]

@@ -16,42 +16,10 @@ from numpy.typing import NDArray
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    ASSIGN,
-    BOUNDARY_COLUMNS,
-    CALL,
-    DISTINCT_COLUMNS,
-    EDGE_COLUMNS,
-    ENTER_AT_ZERO,
-    FREE_STRING,
-    GOTO,
-    GUARD_COLUMNS,
-    INCREMENT,
-    INHERIT,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_COLUMNS,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_GUARD_END,
-    INSTRUCTION_GUARD_START,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    KEEP,
-    LOOP_COLUMNS,
-    OTHERWISE,
-    RETURN,
-    SET_BIT,
-    START,
-    STATE_COLUMNS,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LOOP,
-    STATE_ROW,
-    STAY,
-    TOLERATED_RUN,
-)
 from grammar_workers.types import TokenId
 
 _ROW_STEPS = 32
@@ -60,7 +28,7 @@ _ROW_STEPS = 32
 
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
-_STATE = struct.Struct(f"{STATE_COLUMNS}i")
+_STATE = struct.Struct(f"{code.STATE_COLUMNS}i")
 _EMPTY_STATE = (-1, -1, -1, 0, 0)
 _NO_MOVES = np.full(256, -1, np.int32)
 
@@ -98,19 +66,14 @@ class PushdownBuilder:
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
-        self._row_ids: dict[bytes, int] = {}
-        self._ops = array("i", [0] * INSTRUCTION_COLUMNS)
-        self._op_ids: dict[_Op, int] = {}
+        self._ops = array("i", [0] * code.INSTRUCTION_COLUMNS)
         self._guards: list[Interval] = []
-        self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
         self._returns = array("i")
-        self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
-        self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
+        self._loops: list[tuple[int, ...]] = [(0, 0, code.FREE_STRING, code.TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
         self._distinct: dict[tuple[int, int, int, int], None] = {}
-        self._loop_ids: dict[tuple[int, int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
 
@@ -124,6 +87,7 @@ class PushdownBuilder:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Return to the state that `saved` returned; once, for its containers are used."""
+        vars(self).clear()
         vars(self).update(saved)
 
     # -- states --------------------------------------------------------------------------------------------------
@@ -131,11 +95,11 @@ class PushdownBuilder:
     @property
     def next_state(self) -> int:
         """The number that the next new state gets (what a literal state leads to)."""
-        return len(self._states) // STATE_COLUMNS
+        return len(self._states) // code.STATE_COLUMNS
 
     def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append one state and return its number. `lit` leads to the state appended right after it."""
-        number = len(self._states) // STATE_COLUMNS
+        number = len(self._states) // code.STATE_COLUMNS
         self._states.extend((lit, row, exit_label, op, loop))
         if number >= self._most_states:
             self._check_states()
@@ -154,10 +118,10 @@ class PushdownBuilder:
         states.frombytes(b"".join(map(_letter, data, beside or itertools.repeat(NOTHING_BESIDE))))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
-            states[first + STATE_INSTRUCTION] = op
-        if len(states) > self._most_states * STATE_COLUMNS:
+            states[first + code.STATE_INSTRUCTION] = op
+        if len(states) > self._most_states * code.STATE_COLUMNS:
             self._check_states()
-        return first // STATE_COLUMNS
+        return first // code.STATE_COLUMNS
 
     def empty_states(self, many: int) -> int:
         """Append so many empty states; returns the first."""
@@ -172,24 +136,24 @@ class PushdownBuilder:
 
     def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
         """Give a state that was appended empty its row, op, exit label and loop."""
-        states, first = self._states, state * STATE_COLUMNS
-        states[first + STATE_ROW] = row
-        states[first + STATE_EXIT] = exit_label
-        states[first + STATE_INSTRUCTION] = op
-        states[first + STATE_LOOP] = loop
+        states, first = self._states, state * code.STATE_COLUMNS
+        states[first + code.STATE_ROW] = row
+        states[first + code.STATE_EXIT] = exit_label
+        states[first + code.STATE_INSTRUCTION] = op
+        states[first + code.STATE_LOOP] = loop
 
     def fill_states(self, first: int, columns: Mapping[int, Sequence[int] | NDArray[np.int64]]) -> None:
         """Give states that were appended empty, one after the other, the values of some columns (STATE_ROW ...)."""
         # The view must be gone before the array can grow again.
-        view = np.frombuffer(self._states, np.int32).reshape(-1, STATE_COLUMNS)
+        view = np.frombuffer(self._states, np.int32).reshape(-1, code.STATE_COLUMNS)
         for column, values in columns.items():
             view[first : first + len(values), column] = values
 
     def set_op(self, state: int, op: int) -> None:
-        self._states[state * STATE_COLUMNS + STATE_INSTRUCTION] = op
+        self._states[state * code.STATE_COLUMNS + code.STATE_INSTRUCTION] = op
 
     def row_of(self, state: int) -> int:
-        return self._states[state * STATE_COLUMNS + STATE_ROW]
+        return self._states[state * code.STATE_COLUMNS + code.STATE_ROW]
 
     def token_edge(self, state: int, first: TokenId, last: TokenId, target: int) -> None:
         """Let the tokens `first` to `last`, whatever their bytes, lead from `state` to `target` where one begins.
@@ -233,26 +197,26 @@ class PushdownBuilder:
         content = dense.tobytes()
         return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
 
+    @memoized
     def _row_of_bytes(self, content: bytes) -> int:
-        number = self._row_ids.get(content)
-        if number is None:
-            number = self._row_ids[content] = len(self._rows)
-            self._rows.append(content)
-            self.spend(_ROW_STEPS)
-        return number
+        self._rows.append(content)
+        self.spend(_ROW_STEPS)
+        return len(self._rows) - 1
 
     def row_targets(self, row: int) -> NDArray[np.int32]:
         """A writable copy of a dense row, int32 [256]."""
         return np.frombuffer(self._rows[row], np.int32).copy()
 
-    def loop(self, minimum: int = 0, maximum: int = -1, base: int = FREE_STRING, run: int = TOLERATED_RUN) -> int:
+    def loop(
+        self, minimum: int = 0, maximum: int = -1, base: int = code.FREE_STRING, run: int = code.TOLERATED_RUN
+    ) -> int:
         """The number of a loop, see LOOP_BASE: `minimum` to `maximum` characters (-1: no maximum)."""
-        columns = (minimum, maximum, base, run)
-        number = self._loop_ids.get(columns)
-        if number is None:
-            number = self._loop_ids[columns] = len(self._loops)
-            self._loops.append(columns)
-        return number
+        return self._loop(minimum, maximum, base, run)
+
+    @memoized
+    def _loop(self, *columns: int) -> int:
+        self._loops.append(columns)
+        return len(self._loops) - 1
 
     def op(
         self,
@@ -261,35 +225,33 @@ class PushdownBuilder:
         increment_to: int | None = None,
         assign: int | None = None,
         set_bit: int | None = None,
-        move: int = STAY,
+        move: int = code.STAY,
         target: int = 0,
         site: Sequence[int] = (),
-        enter: int = ENTER_AT_ZERO,
+        enter: int = code.ENTER_AT_ZERO,
     ) -> int:
         """The number of an op. `site` lists the return state per label of a CALL, `enter` its counter there."""
         intervals = tuple(guard)
-        action, value = KEEP, 0
+        action, value = code.KEEP, 0
         if increment_to is not None:
-            action, value = INCREMENT, increment_to
+            action, value = code.INCREMENT, increment_to
         elif assign is not None:
-            action, value = ASSIGN, assign
+            action, value = code.ASSIGN, assign
         elif set_bit is not None:
-            action, value = SET_BIT, set_bit
+            action, value = code.SET_BIT, set_bit
         return self._number_of((intervals, action, value, move, target, tuple(site), enter))
 
+    @memoized
     def _number_of(self, op: _Op) -> int:
-        number = self._op_ids.get(op)
-        if number is None:
-            number = self._op_ids[op] = len(self._ops) // INSTRUCTION_COLUMNS
-            guard, action, value, move, target, site, enter = op
-            base = self._site(site) if move == CALL else 0
-            self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
-        return number
+        guard, action, value, move, target, site, enter = op
+        base = self._site(site) if move == code.CALL else 0
+        self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
+        return len(self._ops) // code.INSTRUCTION_COLUMNS - 1
 
     def call(
-        self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
+        self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = code.ENTER_AT_ZERO
     ) -> int:
-        return self._number_of((tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
+        return self._number_of((tuple(guard), code.KEEP, 0, code.CALL, rule, tuple(site), enter))
 
     def calls(
         self, rules: NDArray[np.int64], sites: NDArray[np.int32], guards: Sequence[Guard], guard_of: NDArray[np.int64]
@@ -300,44 +262,44 @@ class PushdownBuilder:
         numbers, firsts = distinct_rows(sites)
         bases = len(self._returns) + sites.shape[1] * numbers
         self._returns.frombytes(sites[firsts].tobytes())
-        first_op = len(self._ops) // INSTRUCTION_COLUMNS
-        ops = np.zeros((len(rules), INSTRUCTION_COLUMNS), np.int32)
+        first_op = len(self._ops) // code.INSTRUCTION_COLUMNS
+        ops = np.zeros((len(rules), code.INSTRUCTION_COLUMNS), np.int32)
         spans = np.array([self._guard_span(guard) for guard in guards])
-        ops[:, [INSTRUCTION_GUARD_START, INSTRUCTION_GUARD_END]] = spans[guard_of]
-        ops[:, [INSTRUCTION_ACTION, INSTRUCTION_MOVE, INSTRUCTION_ENTRY]] = KEEP, CALL, INHERIT
-        ops[:, INSTRUCTION_TARGET], ops[:, INSTRUCTION_SITE] = rules, bases
+        ops[:, [code.INSTRUCTION_GUARD_START, code.INSTRUCTION_GUARD_END]] = spans[guard_of]
+        ops[:, [code.INSTRUCTION_ACTION, code.INSTRUCTION_MOVE, code.INSTRUCTION_ENTRY]] = (
+            code.KEEP,
+            code.CALL,
+            code.INHERIT,
+        )
+        ops[:, code.INSTRUCTION_TARGET], ops[:, code.INSTRUCTION_SITE] = rules, bases
         self._ops.frombytes(ops.tobytes())
         first = self.empty_states(len(rules))
-        self.fill_states(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
+        self.fill_states(first, {code.STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
         self._labels = max(self._labels, label + 1)
-        return self._number_of((tuple(guard), KEEP, 0, RETURN, label, (), ENTER_AT_ZERO))
+        return self._number_of((tuple(guard), code.KEEP, 0, code.RETURN, label, (), code.ENTER_AT_ZERO))
 
     def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
-        return self.op(move=GOTO, target=target, guard=guard, assign=assign)
+        return self.op(move=code.GOTO, target=target, guard=guard, assign=assign)
 
     def otherwise(
         self, target: int, *, guard: Iterable[Interval], increment_to: int | None = None, assign: int | None = None
     ) -> int:
         """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
-        return self.op(move=OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
+        return self.op(move=code.OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
 
+    @memoized
     def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
-        span = self._guard_ids.get(intervals)
-        if span is None:
-            start = len(self._guards)
-            self._guards.extend(intervals)
-            span = self._guard_ids[intervals] = (start, len(self._guards))
-        return span
+        self._guards.extend(intervals)
+        end = len(self._guards)
+        return (end - len(intervals), end) if intervals else (0, 0)
 
+    @memoized
     def _site(self, states: tuple[int, ...]) -> int:
-        base = self._site_ids.get(states)
-        if base is None:
-            base = self._site_ids[states] = len(self._returns)
-            self._returns.extend(states)
-        return base
+        self._returns.extend(states)
+        return len(self._returns) - len(states)
 
     # -- result --------------------------------------------------------------------------------------------------
 
@@ -347,17 +309,17 @@ class PushdownBuilder:
 
     def build(self, entry: int) -> PushdownAutomaton:
         """The finished pushdown automaton, beginning at `entry`."""
-        self.set_op(START, self.goto(entry))
+        self.set_op(code.START, self.goto(entry))
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
         returns = self._returns + array("i", [-1]) * self._labels
         return PushdownAutomaton(
-            states=np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS),
+            states=np.array(self._states, np.int32).reshape(-1, code.STATE_COLUMNS),
             table=table,
-            instructions=np.array(self._ops, np.int32).reshape(-1, INSTRUCTION_COLUMNS),
-            guards=np.array(self._guards, np.int32).reshape(-1, GUARD_COLUMNS),
+            instructions=np.array(self._ops, np.int32).reshape(-1, code.INSTRUCTION_COLUMNS),
+            guards=np.array(self._guards, np.int32).reshape(-1, code.GUARD_COLUMNS),
             returns=np.array(returns, np.int32),
-            loops=np.array(self._loops, np.int32).reshape(-1, LOOP_COLUMNS),
-            token_edges=np.array(self._token_edges, np.int32).reshape(-1, EDGE_COLUMNS),
-            boundaries=np.array(self._boundaries, np.int32).reshape(-1, BOUNDARY_COLUMNS),
-            distinct=np.array(list(self._distinct), np.int32).reshape(-1, DISTINCT_COLUMNS),
+            loops=np.array(self._loops, np.int32).reshape(-1, code.LOOP_COLUMNS),
+            token_edges=np.array(self._token_edges, np.int32).reshape(-1, code.EDGE_COLUMNS),
+            boundaries=np.array(self._boundaries, np.int32).reshape(-1, code.BOUNDARY_COLUMNS),
+            distinct=np.array(list(self._distinct), np.int32).reshape(-1, code.DISTINCT_COLUMNS),
         )

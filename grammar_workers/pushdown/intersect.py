@@ -13,37 +13,21 @@ product returns with a pair: the rule's label, and where the byte automaton stan
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
+from grammar_workers.dfa.charset import bits_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.utf8_dfa import Utf8Dfa
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.instructions import (
-    ACCEPT,
-    CALL,
-    GOTO,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    OTHERWISE,
-    RETURN,
-    SILENT_MOVES,
-    START,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-    entered,
-    perform,
-)
+from grammar_workers.pushdown.instructions import entered, perform
 from grammar_workers.pushdown.liveness import live_counters
 
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
@@ -110,17 +94,13 @@ class _Product:
         self.pairs: list[tuple[int, int]] = []
         """(label, the byte automaton's state) of a return."""
         self._live = live_counters(pushdown)
-        self._ids: dict[tuple[_Place, int], int] = {}
-        self._pair_ids: dict[tuple[int, int], int] = {}
-        self._places: dict[tuple[int, int], _Place | None] = {}
-        self._moves: dict[tuple[int, int, int], _Moves] = {}
         self._users: list[list[int]] = []
         self._callers: dict[int, list[int]] = {}
         self._returned: dict[int, int] = {}
         self._fresh: list[int] = []
         self._grown: list[int] = []
         self._budget = budget_of(limits)
-        root = self.node(START, 0, 0)
+        root = self.node(code.START, 0, 0)
         self._solve()
         self.root = root
 
@@ -128,85 +108,80 @@ class _Product:
 
     def node(self, state: int, counter: int, other: int) -> int | None:
         """The node on entering `state`; None where a guard stops it."""
-        place = self._place(state, counter)
-        if place is None:
-            return None
-        known = self._ids.get((place, other))
-        if known is None:
-            known = self._ids[place, other] = len(self.places)
-            self.places.append((place, other))
-            self.exits.append(0)
-            self._users.append([])
-            self._fresh.append(known)
-            self._budget.spend(_NODE_STEPS)
-        return known
+        place = self._arrive(state, counter)
+        return None if place is None else self._number(place, other)
+
+    @memoized
+    def _number(self, place: _Place, other: int) -> int:
+        number = len(self.places)
+        self.places.append((place, other))
+        self.exits.append(0)
+        self._users.append([])
+        self._fresh.append(number)
+        self._budget.spend(_NODE_STEPS)
+        return number
 
     def moves(self, place: _Reads, other: int) -> _Moves:
         """The bytes that both read."""
-        lit, row = self.pushdown.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
+        lit, row = self.pushdown.states[place.state, [code.STATE_LITERAL, code.STATE_ROW]].tolist()
         # A literal leads to the next state, so it tells rows apart that are otherwise the same.
-        identity = (row, other, -1 if lit < 0 else place.state)
-        known = self._moves.get(identity)
-        if known is None:
-            self._budget.spend(_TABLE_STEPS)
-            mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
-            if lit >= 0:
-                mine[lit] = place.state + 1
-            theirs = self.other.row(other)
-            reads = mine >= 0
-            both = np.flatnonzero(reads & (theirs >= 0))
-            distinct, inverse = np.unique(np.stack([mine[both], theirs[both]]), axis=1, return_inverse=True)
-            index = np.full(256, -1, np.int16)
-            index[both] = inverse.reshape(-1)
-            known = _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
-            self._moves[identity] = known
-        return known
+        return self._table_moves(row, other, lit, -1 if lit < 0 else place.state + 1)
+
+    @memoized
+    def _table_moves(self, row: int, other: int, lit: int, following: int) -> _Moves:
+        """The moves by a dense row, and by a literal that leads to the state `following`."""
+        self._budget.spend(_TABLE_STEPS)
+        mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
+        if lit >= 0:
+            mine[lit] = following
+        theirs = self.other.row(other)
+        reads = mine >= 0
+        both = np.flatnonzero(reads & (theirs >= 0))
+        distinct, inverse = np.unique(np.stack([mine[both], theirs[both]]), axis=1, return_inverse=True)
+        index = np.full(256, -1, np.int16)
+        index[both] = inverse.reshape(-1)
+        return _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
 
     def exit_pair(self, place: _Reads, other: int) -> int:
         """The number of the pair with which a node may return before the next byte, or -1."""
-        label = int(self.pushdown.states[place.state, STATE_EXIT])
+        label = int(self.pushdown.states[place.state, code.STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
+    @memoized
     def pair(self, label: int, other: int) -> int:
-        known = self._pair_ids.get((label, other))
-        if known is None:
-            known = self._pair_ids[label, other] = len(self.pairs)
-            self.pairs.append((label, other))
-        return known
+        self.pairs.append((label, other))
+        return len(self.pairs) - 1
 
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
-        target, mode = self.pushdown.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
+        target, mode = self.pushdown.instructions[
+            place.number, [code.INSTRUCTION_TARGET, code.INSTRUCTION_ENTRY]
+        ].tolist()
         return self.node(target, entered(place.counter, mode), other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""
         label, other = self.pairs[pair]
-        state = int(self.pushdown.returns[self.pushdown.instructions[place.number, INSTRUCTION_SITE] + label])
+        state = int(self.pushdown.returns[self.pushdown.instructions[place.number, code.INSTRUCTION_SITE] + label])
         return None if state < 0 else self.node(state, place.counter, other)
 
-    def _place(self, state: int, counter: int) -> _Place | None:
-        identity = (state, counter)
-        if identity not in self._places:
-            self._places[identity] = self._arrive(state, counter)
-        return self._places[identity]
-
+    @memoized
     def _arrive(self, state: int, counter: int) -> _Place | None:
         """Follow the instructions on entering a state, as `matching.kernels.step.arrive` does."""
         instructions = self.pushdown.instructions
-        for _ in range(SILENT_MOVES):
-            number = int(self.pushdown.states[state, STATE_INSTRUCTION])
+        for _ in range(code.SILENT_MOVES):
+            number = int(self.pushdown.states[state, code.STATE_INSTRUCTION])
             if number == 0:
                 return self._reads(state, counter)
             passed, counter, _, _ = perform(instructions, self.pushdown.guards, number, counter)
-            move, target = instructions[number, [INSTRUCTION_MOVE, INSTRUCTION_TARGET]].tolist()
-            if move == (GOTO if passed else OTHERWISE):
+            move, target = instructions[number, [code.INSTRUCTION_MOVE, code.INSTRUCTION_TARGET]].tolist()
+            if move == (code.GOTO if passed else code.OTHERWISE):
                 state = target
             elif not passed:
                 return None
-            elif move == CALL:
+            elif move == code.CALL:
                 return _Calls(number, counter if self._live.calls[number] else 0)
-            elif move == RETURN:
+            elif move == code.RETURN:
                 return _Returns(target)
             else:
                 return self._reads(state, counter)
@@ -256,7 +231,7 @@ class _Product:
         assert isinstance(place, _Calls)
         new = self.exits[called] & ~self._returned.get(caller, 0)
         self._returned[caller] = self.exits[called]
-        for pair in bits(new):
+        for pair in bits_of(new):
             target = self.resumed(place, pair)
             self._budget.spend(_MOVE_STEPS)
             if target is not None:
@@ -280,7 +255,6 @@ class _Emitter:
         self._builder = PushdownBuilder(limits)
         self._states: dict[tuple[int, int], int] = {}
         self._pending: list[tuple[int, int, int]] = []
-        self._trap: int | None = None
 
     def pushdown(self) -> PushdownAutomaton:
         product = self._product
@@ -290,7 +264,7 @@ class _Emitter:
         if root is None or not product.exits[root] & usable:
             raise UnsatisfiableError("no text matches all specifications")
         # The outermost rule is called, too, so that its pair decides whether the text may end.
-        site = [ACCEPT if accepts else -1 for accepts in accepted]
+        site = [code.ACCEPT if accepts else -1 for accepts in accepted]
         entry = self._builder.state(op=self._builder.call(self._state(root, usable), site))
         while self._pending:
             self._fill(*self._pending.pop())
@@ -318,7 +292,7 @@ class _Emitter:
         """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
         place, other = self._product.places[node]
         if isinstance(place, _Reads):
-            lit = int(self._product.pushdown.states[place.state, STATE_LITERAL])
+            lit = int(self._product.pushdown.states[place.state, code.STATE_LITERAL])
             following = int(self._product.other.row(other)[lit]) if lit >= 0 else -1
             if following >= 0:
                 target = self._product.node(place.state + 1, place.counter, following)
@@ -368,22 +342,13 @@ class _Emitter:
         assert called is not None
         site = [-1] * len(product.pairs)
         wanted = 0
-        for pair in bits(product.exits[called]):
+        for pair in bits_of(product.exits[called]):
             site[pair] = self._state(product.resumed(place, pair), usable)
             if site[pair] >= 0:
                 wanted |= 1 << pair
         builder.spend(len(site) // 8)
         return builder.call(self._state(called, wanted), site)
 
+    @memoized
     def _dead(self) -> int:
-        if self._trap is None:
-            self._trap = self._builder.state(op=self._builder.op(guard=NEVER))
-        return self._trap
-
-
-def bits(number: int) -> Iterator[int]:
-    """The positions of the set bits."""
-    while number:
-        lowest = number & -number
-        yield lowest.bit_length() - 1
-        number ^= lowest
+        return self._builder.state(op=self._builder.op(guard=NEVER))

@@ -7,24 +7,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    ASSIGN,
-    CALL,
-    ENTER_AT_ZERO,
-    GOTO,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_GUARD_END,
-    INSTRUCTION_GUARD_START,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    RETURN,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,24 +24,24 @@ def live_counters(pushdown: PushdownAutomaton) -> Liveness:
     """The least fixpoint over states: guards ask for the counter, and what leads to them before it is set anew."""
     states, table, instructions, returns = pushdown.states, pushdown.table, pushdown.instructions, pushdown.returns
     many = len(states)
-    number = states[:, STATE_INSTRUCTION]
-    guarded = instructions[:, INSTRUCTION_GUARD_END] > instructions[:, INSTRUCTION_GUARD_START]
-    assigned = instructions[:, INSTRUCTION_ACTION] == ASSIGN
-    bases = np.unique(pushdown.calls[:, INSTRUCTION_SITE])
+    number = states[:, code.STATE_INSTRUCTION]
+    guarded = instructions[:, code.INSTRUCTION_GUARD_END] > instructions[:, code.INSTRUCTION_GUARD_START]
+    assigned = instructions[:, code.INSTRUCTION_ACTION] == code.ASSIGN
+    bases = np.unique(pushdown.calls[:, code.INSTRUCTION_SITE])
     # The last entry stands for the dead state -1.
     live = np.zeros(many + 1, bool)
     while True:
         row_is_live = np.append(live[table].any(axis=1), False)
         following = np.append(live[1:many], False)
-        reads = row_is_live[states[:, STATE_ROW]] | (following & (states[:, STATE_LITERAL] >= 0))
-        targets = live[instructions[:, INSTRUCTION_TARGET].clip(0, many)]
-        calls = (instructions[:, INSTRUCTION_ENTRY] != ENTER_AT_ZERO) & targets
+        reads = row_is_live[states[:, code.STATE_ROW]] | (following & (states[:, code.STATE_LITERAL] >= 0))
+        targets = live[instructions[:, code.INSTRUCTION_TARGET].clip(0, many)]
+        calls = (instructions[:, code.INSTRUCTION_ENTRY] != code.ENTER_AT_ZERO) & targets
         if len(bases):
             sites = np.logical_or.reduceat(live[returns], bases)
-            calls |= sites[np.searchsorted(bases, instructions[:, INSTRUCTION_SITE]).clip(0, len(bases) - 1)]
-        move = instructions[:, INSTRUCTION_MOVE][number]
+            calls |= sites[np.searchsorted(bases, instructions[:, code.INSTRUCTION_SITE]).clip(0, len(bases) - 1)]
+        move = instructions[:, code.INSTRUCTION_MOVE][number]
         after = np.select(
-            [move == CALL, move == GOTO, move == RETURN],
+            [move == code.CALL, move == code.GOTO, move == code.RETURN],
             [calls[number], targets[number], np.zeros(many, bool)],
             reads,
         )

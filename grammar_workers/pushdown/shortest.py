@@ -19,39 +19,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from grammar_workers.errors import ArtifactError, LimitExceededError
+from grammar_workers.memo import memoized
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    ACCEPT,
-    ADVICE,
-    ASSIGN,
-    CALL,
-    GOTO,
-    GUARD_COUNT,
-    GUARD_HALF,
-    GUARD_HIGH,
-    GUARD_KIND,
-    GUARD_LOW,
-    INCREMENT,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_GUARD_END,
-    INSTRUCTION_GUARD_START,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    INSTRUCTION_VALUE,
-    KEEP,
-    OTHERWISE,
-    RETURN,
-    SET_BIT,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-    STAY,
-    entered,
-    perform,
-)
+from grammar_workers.pushdown.instructions import entered, perform
 from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, counted, length_of, marked, text_of
 
 _Start = tuple[int, int]
@@ -107,8 +78,6 @@ class _Search:
         # start -> label -> text; start -> callers waiting for it.
         self._finished: dict[_Start, dict[int, Text]] = {}
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
-        self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self._instructions: dict[int, list[int]] = {}
         self._thresholds = _thresholds(pushdown)
 
     def run(self, state: int, counter: int) -> Text:
@@ -121,15 +90,15 @@ class _Search:
             if len(self._settled) > _MOST_STEPS:
                 raise LimitExceededError(f"the shortest way to an end takes more than {_MOST_STEPS} steps to find")
             state, counter, depth = node
-            if state == ACCEPT:
+            if state == code.ACCEPT:
                 return text_of(trail)
             if state < 0:
                 self._leave(start, depth, -1 - state, trail)
                 continue
-            if self._instruction(state)[INSTRUCTION_MOVE] == CALL:
+            if self._instruction(state)[code.INSTRUCTION_MOVE] == code.CALL:
                 self._call(start, node, trail)
                 continue
-            label = int(self._pushdown.states[state, STATE_EXIT])
+            label = int(self._pushdown.states[state, code.STATE_EXIT])
             if label >= 0 and self._leave(start, depth, label, trail):
                 return text_of(trail)
             for byte, target in self._bytes(state):
@@ -163,32 +132,32 @@ class _Search:
         real stack was left."""
         while True:
             instruction = self._instruction(state)
-            number = int(self._pushdown.states[state, STATE_INSTRUCTION])
+            number = int(self._pushdown.states[state, code.STATE_INSTRUCTION])
             passed, after, _, _ = perform(self._pushdown.instructions, self._pushdown.guards, number, counter)
             # A name that has begun must be brought to an end, advisable or not.
             begun = start is None and counter == self._counters[depth]
             passed = passed and (left or self._is_advised(instruction, counter, begun=begun))
-            move, target = instruction[INSTRUCTION_MOVE], instruction[INSTRUCTION_TARGET]
+            move, target = instruction[code.INSTRUCTION_MOVE], instruction[code.INSTRUCTION_TARGET]
             if not passed:
-                if move != OTHERWISE:
+                if move != code.OTHERWISE:
                     return
                 state = target
                 continue
-            action = instruction[INSTRUCTION_ACTION]
-            if action == INCREMENT and after > counter:
+            action = instruction[code.INSTRUCTION_ACTION]
+            if action == code.INCREMENT and after > counter:
                 after, trail = self._count(state, after, depth, trail)
-            elif action not in (KEEP, INCREMENT, SET_BIT):
+            elif action not in (code.KEEP, code.INCREMENT, code.SET_BIT):
                 # What counted up before is no round that could be repeated.
                 trail = Trail(trail, b"", length_of(trail), NOWHERE)
             counter = after
-            if move in (STAY, OTHERWISE, CALL):
+            if move in (code.STAY, code.OTHERWISE, code.CALL):
                 # A call is made when its turn comes: what it adds may be long, and another way here shorter.
                 self._add(start, (state, counter, depth), trail)
                 return
-            if move == RETURN:
+            if move == code.RETURN:
                 self._add(start, (-1 - target, 0, depth), trail)
                 return
-            assert move == GOTO
+            assert move == code.GOTO
             state = target
 
     def _is_advised(self, instruction: list[int], counter: int, *, begun: bool) -> bool:
@@ -197,12 +166,12 @@ class _Search:
         `begun`: nothing has been read since it last changed, so that a comma may have been read before, after which a
         name must come even if nothing is missing.
         """
-        first, last = instruction[INSTRUCTION_GUARD_START], instruction[INSTRUCTION_GUARD_END]
+        first, last = instruction[code.INSTRUCTION_GUARD_START], instruction[code.INSTRUCTION_GUARD_END]
         guards = self._pushdown.guards
-        if last == first or guards[first, GUARD_KIND] != ADVICE:
+        if last == first or guards[first, code.GUARD_KIND] != code.ADVICE:
             return True
-        masks = guards[first + 1 : last if begun else first + 1 + guards[first, GUARD_COUNT]]
-        bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
+        masks = guards[first + 1 : last if begun else first + 1 + guards[first, code.GUARD_COUNT]]
+        bits = masks[:, code.GUARD_LOW].astype(np.int64) | masks[:, code.GUARD_HIGH].astype(np.int64) << code.GUARD_HALF
         return bool(((counter & bits) == bits).any())
 
     def _count(self, state: int, counter: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
@@ -230,18 +199,16 @@ class _Search:
         once = text_of(trail, begun)
         return counter + count * period, Trail(trail, Repeated(once, count), length_of(trail) + count * once.length)
 
+    @memoized
     def _instruction(self, state: int) -> list[int]:
         """What entering a state does: a row of `PushdownAutomaton.instructions`."""
-        known = self._instructions.get(state)
-        if known is None:
-            number = self._pushdown.states[state, STATE_INSTRUCTION]
-            known = self._instructions[state] = self._pushdown.instructions[number].tolist()
-        return known
+        row: list[int] = self._pushdown.instructions[self._pushdown.states[state, code.STATE_INSTRUCTION]].tolist()
+        return row
 
     def _call(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         instruction = self._instruction(node[0])
-        site = instruction[INSTRUCTION_SITE]
-        called = instruction[INSTRUCTION_TARGET], entered(node[1], instruction[INSTRUCTION_ENTRY])
+        site = instruction[code.INSTRUCTION_SITE]
+        called = instruction[code.INSTRUCTION_TARGET], entered(node[1], instruction[code.INSTRUCTION_ENTRY])
         if called not in self._finished:
             self._finished[called] = {}
             self._base[called] = self._base[start] + length_of(trail)
@@ -263,7 +230,7 @@ class _Search:
         """Return from a rule; True when it was the outermost one, so that the text may stop here."""
         if start is None:
             if depth == len(self._stack):
-                self._add(None, (ACCEPT, 0, depth), trail)
+                self._add(None, (code.ACCEPT, 0, depth), trail)
                 return True
             site, saved = self._stack[depth]
             state = int(self._pushdown.returns[site + label])
@@ -279,32 +246,38 @@ class _Search:
 
     def _bytes(self, state: int) -> list[tuple[int, int]]:
         """(byte, target) with one byte per distinct target, ordinary characters preferred."""
-        lit, row = int(self._pushdown.states[state, STATE_LITERAL]), int(self._pushdown.states[state, STATE_ROW])
-        known = self._moves.get((lit if lit < 0 else state, row))
-        if known is None:
-            targets: dict[int, int] = {}
-            if lit in self._allowed:
-                targets[state + 1] = lit
-            if row >= 0:
-                dense = self._pushdown.table[row]
-                for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
-                    if byte != lit and byte in self._allowed:
-                        targets.setdefault(int(dense[byte]), byte)
-            known = self._moves[lit if lit < 0 else state, row] = [(byte, target) for target, byte in targets.items()]
-        return known
+        lit, row = self._pushdown.states[state, [code.STATE_LITERAL, code.STATE_ROW]].tolist()
+        return self._targets(lit, -1 if lit < 0 else state + 1, row)
+
+    @memoized
+    def _targets(self, lit: int, following: int, row: int) -> list[tuple[int, int]]:
+        targets: dict[int, int] = {}
+        if lit in self._allowed:
+            targets[following] = lit
+        if row >= 0:
+            dense = self._pushdown.table[row]
+            for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
+                if byte != lit and byte in self._allowed:
+                    targets.setdefault(int(dense[byte]), byte)
+        return [(byte, target) for target, byte in targets.items()]
 
 
 def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
     """The values of counters, sorted, below which some guard or some count behaves differently than from there on."""
     found = {0}
-    columns = [INSTRUCTION_GUARD_START, INSTRUCTION_GUARD_END, INSTRUCTION_ACTION, INSTRUCTION_VALUE]
+    columns = [
+        code.INSTRUCTION_GUARD_START,
+        code.INSTRUCTION_GUARD_END,
+        code.INSTRUCTION_ACTION,
+        code.INSTRUCTION_VALUE,
+    ]
     for start, end, action, value in pushdown.instructions[:, columns].tolist():
-        if action in (INCREMENT, ASSIGN):
+        if action in (code.INCREMENT, code.ASSIGN):
             found.add(value)
-        if end > start and pushdown.guards[start, GUARD_KIND] >= 0:
+        if end > start and pushdown.guards[start, code.GUARD_KIND] >= 0:
             bounds = pushdown.guards[start:end]
-            found.update(bounds[:, GUARD_LOW].tolist())
-            found.update((bounds[:, GUARD_HIGH].astype(np.int64) + 1).tolist())
+            found.update(bounds[:, code.GUARD_LOW].tolist())
+            found.update((bounds[:, code.GUARD_HIGH].astype(np.int64) + 1).tolist())
     return sorted(found)
 
 

@@ -10,16 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.spans import Spans
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Interval
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.instructions import (
-    CALL,
-    INHERIT,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-)
 from grammar_workers.pushdown.json_text import QUOTE, encode_string_body
 from grammar_workers.pushdown.span_layout import SPELLING_BYTES, lay_out
 from grammar_workers.pushdown.trie import trie_of_texts
@@ -76,13 +69,13 @@ def span_states(
         if kind not in rules:
             rules[kind] = _rule(builder, spelled[number], ends=kind[1], is_quoted=closed is not None)
         ops[place] = builder.op(
-            move=CALL, target=rules[kind], site=(target, end), enter=INHERIT, **counting.get(place, {})
+            move=code.CALL, target=rules[kind], site=(target, end), enter=code.INHERIT, **counting.get(place, {})
         )
     columns = {
-        STATE_LITERAL: literal,
-        STATE_ROW: rows[np.where(row >= 0, row, np.where(ends & (called < 0), -2, -1))],
-        STATE_EXIT: np.where(ends & (closed is None), 0, -1),
-        STATE_INSTRUCTION: ops,
+        code.STATE_LITERAL: literal,
+        code.STATE_ROW: rows[np.where(row >= 0, row, np.where(ends & (called < 0), -2, -1))],
+        code.STATE_EXIT: np.where(ends & (closed is None), 0, -1),
+        code.STATE_INSTRUCTION: ops,
     }
     builder.fill_states(base, columns)
     return base
@@ -109,7 +102,7 @@ def _rule(builder: PushdownBuilder, spelled: Sequence[bytes], *, ends: bool, is_
     rule = trie_of_texts(builder, sorted(texts), builder.return_)
     if ends and not is_quoted:
         builder.note_label(1)
-        builder.fill_states(rule, {STATE_EXIT: [1]})
+        builder.fill_states(rule, {code.STATE_EXIT: [1]})
     return rule
 
 

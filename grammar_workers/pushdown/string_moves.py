@@ -16,6 +16,7 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.dfa.utf8 import Branch, Bytes, numbered, row_shape
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escapes import (
@@ -70,13 +71,6 @@ class StringMoves:
     def __init__(self, builder: PushdownBuilder) -> None:
         self._builder = builder
         self._guard_of: dict[int, Guard] = {}
-        self._continuations: dict[tuple[Bytes, tuple[int, ...]], int] = {}
-        self._rules: dict[Bytes, int] = {}
-        self._returns: dict[int, int] = {}
-        self._ops_before: dict[frozenset[int], int] = {}
-        self._escape_rules: dict[_Escaped, int] = {}
-        self._escape_states: dict[tuple[_Escaped, tuple[int, ...]], int] = {}
-        self._escaped_rests: dict[tuple[tuple[tuple[Element, ...], int], ...], int] = {}
 
     def set_guards(self, guards: Iterable[tuple[int, Guard]]) -> None:
         """Tell with which guards states are entered: a character may only begin where one of its ends may be."""
@@ -188,6 +182,7 @@ class StringMoves:
 
     # -- inside one character --------------------------------------------------------------------------------------
 
+    @memoized
     def inside(self, automaton: Dfa, number: int, spelling: bytes) -> list[int]:
         """The rows inside of a character of a JSON string that is spelled so: one behind each byte but the last.
 
@@ -221,16 +216,11 @@ class StringMoves:
         shape = row_shape(tuple([(*characters, number) for characters, number in runs]))
         return self._after_byte(shape.bytes, targets)
 
-    def _op_before(self, targets: Iterable[int]) -> int:
+    @memoized
+    def _op_before(self, ends: frozenset[int]) -> int:
         """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
-        if not self._guard_of:
-            return 0
-        ends = frozenset(targets)
-        known = self._ops_before.get(ends)
-        if known is None:
-            guard = union_guards([self._guard_of.get(target, ()) for target in ends])
-            known = self._ops_before[ends] = self._builder.op(guard=guard) if guard else 0
-        return known
+        guard = union_guards([self._guard_of.get(target, ()) for target in ends])
+        return self._builder.op(guard=guard) if guard else 0
 
     def _after(self, branches: Sequence[Branch], targets: Sequence[int]) -> list[int]:
         """The state after the first bytes of each branch."""
@@ -239,9 +229,7 @@ class StringMoves:
             if rest is None:
                 states.append(targets[order[0]])
             else:
-                named = tuple([targets[number] for number in order])
-                known = self._continuations.get((rest, named))
-                states.append(self._continuation(rest, named) if known is None else known)
+                states.append(self._continuation(rest, tuple([targets[number] for number in order])))
             self._builder.spend(len(first_bytes))
         return states
 
@@ -249,24 +237,18 @@ class StringMoves:
         """Byte -> state."""
         return np.array([DEAD, *self._after(rest.branches, targets)], np.int32)[rest.slots]
 
+    @memoized
     def _continuation(self, rest: Bytes, targets: tuple[int, ...]) -> int:
         """The state inside a character, of which `rest` must follow."""
-        known = self._continuations.get((rest, targets))
-        if known is None:
-            if self._is_guarded_alike(targets):
-                known = self._called(self._rule(rest), targets)
-            else:
-                known = self._partial(self._after_byte(rest, targets), targets)
-            self._continuations[rest, targets] = known
-        return known
+        if self._is_guarded_alike(targets):
+            return self._called(self._rule(rest), targets)
+        return self._partial(self._after_byte(rest, targets), targets)
 
+    @memoized
     def _rule(self, rest: Bytes) -> int:
         """The state that begins a rule which reads `rest`, and whose labels stand for the targets."""
-        known = self._rules.get(rest)
-        if known is None:
-            ends = [self._done(number) for number in range(rest.many_targets)]
-            known = self._rules[rest] = self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
-        return known
+        ends = [self._done(number) for number in range(rest.many_targets)]
+        return self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
 
     def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
         return not self._guard_of or len({self._guard_of.get(target, ()) for target in targets}) == 1
@@ -276,33 +258,25 @@ class StringMoves:
         guard = self._guard_of.get(targets[0], ())
         return self._builder.state(op=self._builder.call(rule, targets, guard=guard, enter=INHERIT))
 
+    @memoized
     def _done(self, label: int) -> int:
         """The state that ends a rule."""
-        known = self._returns.get(label)
-        if known is None:
-            known = self._returns[label] = self._builder.state(op=self._builder.return_(label))
-        return known
+        return self._builder.state(op=self._builder.return_(label))
 
     # -- escapes ---------------------------------------------------------------------------------------------------
 
+    @memoized
     def _escape_rule(self, escaped: _Escaped) -> int:
         """The state that begins a rule which reads what follows a backslash: characters, each with a label."""
-        known = self._escape_rules.get(escaped)
-        if known is None:
-            ends = [self._done(number) for number in range(1 + max(number for _, number in escaped))]
-            known = self._escape_rules[escaped] = self._spelled(escape_bytes(escaped), ends)
-        return known
+        ends = [self._done(number) for number in range(1 + max(number for _, number in escaped))]
+        return self._spelled(escape_bytes(escaped), ends)
 
+    @memoized
     def _escape_state(self, escaped: _Escaped, targets: tuple[int, ...]) -> int:
         """The state behind a backslash."""
-        known = self._escape_states.get((escaped, targets))
-        if known is None:
-            if self._is_guarded_alike(targets):
-                known = self._called(self._escape_rule(escaped), targets)
-            else:
-                known = self._spelled(escape_bytes(escaped), targets)
-            self._escape_states[escaped, targets] = known
-        return known
+        if self._is_guarded_alike(targets):
+            return self._called(self._escape_rule(escaped), targets)
+        return self._spelled(escape_bytes(escaped), targets)
 
     def _spelled(self, read: Bytes, targets: Sequence[int]) -> int:
         """The state from which one of a few byte sequences must follow, in states of its own."""
@@ -330,21 +304,20 @@ class StringMoves:
             moves.update((byte, target) for first, last, target in ranges if first <= code <= last)
         return self._partial(moves, targets)
 
+    @memoized
     def _escaped_rest(self, rests: tuple[tuple[tuple[Element, ...], int], ...]) -> int:
         """The state inside an escape from which one of `rests` must follow."""
-        known = self._escaped_rests.get(rests)
-        if known is None:
-            options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
-            for (element, *rest), target in rests:
-                for byte in element:
-                    options.setdefault(byte, []).append((tuple(rest), target))
-            moves = {
-                byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
-                for byte, parts in options.items()
-            }
-            self._builder.spend(8 * len(rests))
-            known = self._escaped_rests[rests] = self._partial(moves, [target for _, target in rests])
-        return known
+        options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
+        for (element, *rest), target in rests:
+            for byte in element:
+                options.setdefault(byte, []).append((tuple(rest), target))
+        moves = {
+            byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
+            for byte, parts in options.items()
+        }
+        self._builder.spend(8 * len(rests))
+        return self._partial(moves, [target for _, target in rests])
 
     def _partial(self, targets: dict[int, int] | NDArray[np.int32], ends: Iterable[int]) -> int:
-        return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
+        op = self._op_before(frozenset(ends)) if self._guard_of else 0
+        return self._builder.state(row=self._builder.row(targets), op=op)

@@ -7,7 +7,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,11 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.memo import memoized
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escapes import ESCAPED
-from grammar_workers.pushdown.instructions import (
-    RARE,
-    STATE_INSTRUCTION,
-    STATE_LOOP,
-    STATE_ROW,
-    TOLERATED_RUN,
-    TOLERATES_ANY,
-    TOLERATES_UNESCAPED,
-)
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
@@ -48,8 +41,6 @@ class StringLowering:
         self._builder = builder
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
-        self._json_strings: dict[Hashable, int] = {}
-        self._rows_inside: dict[tuple[int, bytes], list[int]] = {}
 
     def raw_text(self, automaton: Dfa) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
@@ -61,8 +52,8 @@ class StringLowering:
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
         if not known:
-            for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)):
-                loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED, run=run)
+            for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, code.TOLERATED_RUN)):
+                loops[state] = self._builder.loop(base=code.TOLERATES_UNESCAPED, run=run)
         rows = self._builder.rows(self._rows.in_text(automaton, numbers))
         for number, label, row, loop in zip(numbers, automaton.accepting, rows, loops, strict=True):
             if label not in known:
@@ -81,22 +72,22 @@ class StringLowering:
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
         alone and must pass `guards[state]` on entering a state.
         """
-        identity = (automaton, tuple(closed), tuple(guards))
-        known = self._json_strings.get(identity)
-        if known is None:
-            guards = guards or [()] * automaton.many_states
-            ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
-            closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
-            states = self._string_states(automaton, closings, guards, ops)
-            # What is precomputed per vocabulary holds for the canonical spellings only.
-            if not self.any_escape:
-                loops = self._tolerance(automaton, guards, counted=False)
-                for state in automaton.free_states:
-                    if closings[state] != -1:
-                        loops[state] = self._builder.loop()
-                self._builder.fill_states(states, {STATE_LOOP: loops})
-            known = self._json_strings[identity] = states
-        return known
+        return self._json_string(automaton, tuple(closed), tuple(guards))
+
+    @memoized
+    def _json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...]) -> int:
+        guards = guards or ((),) * automaton.many_states
+        ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
+        closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
+        states = self._string_states(automaton, closings, guards, ops)
+        # What is precomputed per vocabulary holds for the canonical spellings only.
+        if not self.any_escape:
+            loops = self._tolerance(automaton, guards, counted=False)
+            for state in automaton.free_states:
+                if closings[state] != -1:
+                    loops[state] = self._builder.loop()
+            self._builder.fill_states(states, {code.STATE_LOOP: loops})
+        return states
 
     def counted_json_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
         """The same where the counter counts characters from 0 and the quote returns to the caller.
@@ -104,14 +95,11 @@ class StringLowering:
         A text that the automaton labels i returns with label n if its length passes the guard `lengths[i - 1][n]`;
         these exclude each other.
         """
-        identity = (automaton, tuple([tuple(guards.items()) for guards in lengths]))
-        known = self._json_strings.get(identity)
-        if known is None:
-            known = self._json_strings[identity] = self._counted_string(automaton, lengths)
-        return known
+        return self._counted_string(automaton, *[tuple(guards.items()) for guards in lengths])
 
-    def _counted_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
-        builder = self._builder
+    @memoized
+    def _counted_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
+        builder, lengths = self._builder, list(map(dict, by_label))
         endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
         guards = _arrival_guards(automaton, endings)
         cap = _cap(itertools.chain.from_iterable(endings))
@@ -127,7 +115,7 @@ class StringLowering:
                 # Of a free string it is known in advance what may come behind the quote: no length may change that.
                 if closings[state] != -1 and len(ending) == 1:
                     loops[state] = builder.loop(ending[0][0], -1 if ending[0][1] == UNBOUNDED else ending[0][1])
-            builder.fill_states(states, {STATE_LOOP: loops})
+            builder.fill_states(states, {code.STATE_LOOP: loops})
         # Entering the first state after a character counts, entering it after the opening quote must not.
         return builder.state(row=builder.row_of(states), loop=loops[0])
 
@@ -140,7 +128,7 @@ class StringLowering:
         self._rows.set_guards((begin + state, guard) for state, guard in enumerate(guards) if guard)
         states = range(begin, begin + automaton.many_states)
         rows = builder.rows(self._rows.in_string(automaton, states, closings, any_escape=self.any_escape))
-        builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops})
+        builder.fill_states(begin, {code.STATE_ROW: rows, code.STATE_INSTRUCTION: ops})
         return begin
 
     def _returns(self, lengths: Mapping[int, Guard]) -> int:
@@ -163,10 +151,7 @@ class StringLowering:
         outside = self._builder.row_of(body)
         rows: list[int] = []
         for spelling in split_characters(text):
-            known = self._rows_inside.get((body, spelling))
-            if known is None:
-                known = self._rows_inside[body, spelling] = self._rows.inside(automaton, body, spelling)
-            rows += [outside, *known]
+            rows += [outside, *self._rows.inside(automaton, body, spelling)]
         return rows
 
     def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], *, counted: bool) -> list[int]:
@@ -182,12 +167,12 @@ class StringLowering:
             bounds = [(0, -1)] * len(result)
         else:
             bounds = [(low, -1) for low in _lowest_counters(automaton, guards)]
-        runs = automaton.tolerated_runs(COMMON, TOLERATED_RUN)
-        unescaped = automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)
+        runs = automaton.tolerated_runs(COMMON, code.TOLERATED_RUN)
+        unescaped = automaton.tolerated_runs(UNESCAPED, code.TOLERATED_RUN)
         longer = unescaped > runs
         for state, run in _runs_worth(np.where(longer, unescaped, runs)):
             if bounds[state][0] < UNBOUNDED:
-                base = TOLERATES_UNESCAPED if longer[state] else TOLERATES_ANY
+                base = code.TOLERATES_UNESCAPED if longer[state] else code.TOLERATES_ANY
                 result[state] = self._builder.loop(*bounds[state], base, run)
         return result
 
@@ -212,7 +197,7 @@ def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
         lowest[:-1] = raised
 
 
-COMMON = charset.subtract(ALL, charset.of(RARE))
+COMMON = charset.subtract(ALL, charset.of(code.RARE))
 UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 

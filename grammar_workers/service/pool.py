@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.logs import get_logger
@@ -61,6 +61,11 @@ class _Job:
             self.abandon()
             return False
         return self.result.running() or self.result.set_running_or_notify_cancel()
+
+    def stop(self, why: str) -> Literal[False]:
+        """Refuse the job for a limit on resources; its process cannot go on."""
+        self.result.set_exception(ResourceLimitError(f"compilation {why}"))
+        return False
 
     def abandon(self) -> None:
         if self.result.running() or self.result.set_running_or_notify_cancel():
@@ -317,10 +322,8 @@ class CompilePool:
                 job.result.set_result(artifact)
             case "refused":
                 job.result.set_exception(GrammarError.from_dict(header["error"]))
-            case "out_of_memory":
-                limit = f"compilation needed more memory than the limit of {self._memory_limit_mb} MiB"
-                job.result.set_exception(ResourceLimitError(limit))
-                return False  # what a failed allocation left half done is not worth finding out
+            case "out_of_memory":  # what a failed allocation left half done is not worth finding out
+                return job.stop(f"needed more memory than the limit of {self._memory_limit_mb} MiB")
             case _:
                 job.result.set_exception(CompileFailedError(header["message"]))
         return True
@@ -332,14 +335,10 @@ class CompilePool:
         while not worker.has_answered(patience):
             took = time.monotonic() - began
             if took >= self._timeout_s:
-                limit = f"compilation took longer than the limit of {self._timeout_s:g} s"
-                run.job.result.set_exception(ResourceLimitError(limit))
-                return False
+                return run.job.stop(f"took longer than the limit of {self._timeout_s:g} s")
             used = worker.cpu_seconds - cpu_began
             if used >= self._cpu_s:
-                limit = f"compilation took more CPU than the limit of {self._cpu_s:g} s (compile_cpu_s)"
-                run.job.result.set_exception(ResourceLimitError(limit))
-                return False
+                return run.job.stop(f"took more CPU than the limit of {self._cpu_s:g} s (compile_cpu_s)")
             outlasts = took >= LONGEST_SLICE_S or used >= SLICE_S
             if outlasts and not self._may_go_on(run):
                 return False
@@ -363,7 +362,7 @@ class CompilePool:
         """Its process has died, maybe before it began with this job."""
         job.deaths += to_blame
         if job.deaths >= MAX_RUNS:
-            job.result.set_exception(ResourceLimitError(f"compilation ended its process {MAX_RUNS} times"))
+            job.stop(f"ended its process {MAX_RUNS} times")
             return
         with self._changed:
             self._lanes.put_back(job)

@@ -108,11 +108,10 @@ def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:
     try:
         artifact = compile_artifact(job["key"], job["specification"], job["tenant"])
         return encode({"status": "compiled"}, artifact)
-    except GrammarError as error:
-        return encode({"status": "refused", "error": error.to_dict()})
-    except RecursionError:
+    except (GrammarError, RecursionError) as error:
         too_deep = LimitExceededError("the specification is nested too deeply")
-        return encode({"status": "refused", "error": too_deep.to_dict()})
+        refusal = error if isinstance(error, GrammarError) else too_deep
+        return encode({"status": "refused", "error": refusal.to_dict()})
     except MemoryError:
         return encode({"status": "out_of_memory"})
     except Exception as error:

@@ -1,12 +1,17 @@
-"""Helpers of the languages: methods that remember their results, and characters that UTF-8 can write."""
+"""Small helpers: remembered results, graphs, bits, moves by target, the builder's memory, characters of UTF-8."""
 
 from __future__ import annotations
 
 import gc
 import weakref
 
-from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.dfa.charset import bits_of
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.reached import reached
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
+from grammar_workers.memo import memoized
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.builder import PushdownBuilder
 
 
 class _Counter:
@@ -42,6 +47,39 @@ def test_results_go_with_their_object_without_the_collector() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_everything_reached_is_asked_once_for_what_follows() -> None:
+    asked: list[int] = []
+
+    def following(node: int) -> list[int]:
+        asked.append(node)
+        return [2 * node % 7, 3]
+
+    assert reached([1], following) == {1, 2, 4, 3, 6, 5}
+    assert sorted(asked) == [1, 2, 3, 4, 5, 6]
+    assert reached([], following) == set()
+
+
+def test_bits_are_listed_in_order() -> None:
+    assert bits_of(0) == [] and bits_of(0b101001 | 1 << 90) == [0, 3, 5, 90]
+
+
+def test_moves_of_a_state_are_sets_of_characters_by_target() -> None:
+    dfa = Dfa.of((0, 0x61, 0x62, 0x63, 0x64, 0x65), ((-1, 1, 0, 1, 0, -1), (-1,) * 6), (0, 1))
+    assert dfa.charsets(0) == [(((0x61, 0x61), (0x63, 0x63)), 1), (((0x62, 0x62), (0x64, 0x64)), 0)]
+    assert dfa.charsets(1) == []
+
+
+def test_a_builder_that_is_restored_has_forgotten_what_was_numbered_since() -> None:
+    builder = PushdownBuilder(Limits())
+    kept = builder.goto(1)
+    saved = builder.saved()
+    rows = builder.row({1: 1}), builder.goto(7), builder.loop(3)
+    builder.restore(saved)
+    assert builder.goto(1) == kept
+    assert (builder.row({1: 1}), builder.goto(7), builder.loop(3)) == rows
+    assert len(builder.build(1).instructions) == 3 and len(builder.build(1).table) == 1
 
 
 def test_surrogates_are_no_characters() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from grammar_workers.artifacts.artifact import FORMAT_VERSION
@@ -66,21 +68,18 @@ class FileTier:
             raise OSError(f"cannot write into {self.folder} ({error.strerror}): {todo}") from error
 
     def get(self, key: str) -> bytes | None:
-        try:
-            with open(self._path(key), "rb", opener=_open_file) as file:
-                status, most = os.fstat(file.fileno()), min(MAX_ARTIFACT_BYTES, self.capacity_bytes)
-                if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-                    raise OSError(f"{key} is no file of at most {most} bytes")
-                self._touch(file.fileno())
-                return file.read(most)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._degraded("read", error)
-            return None
+        absent = contextlib.suppress(FileNotFoundError)
+        with self._noting("read"), absent, open(self._path(key), "rb", opener=_open_file) as file:
+            status, most = os.fstat(file.fileno()), min(MAX_ARTIFACT_BYTES, self.capacity_bytes)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                raise OSError(f"{key} is no file of at most {most} bytes")
+            with self._noting("touch"):  # a read-only folder still serves
+                os.utime(file.fileno())
+            return file.read(most)
+        return None
 
     def put(self, key: str, data: bytes) -> None:
-        try:
+        with self._noting("write"):
             path = self._path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(path.parent).free
@@ -89,8 +88,6 @@ class FileTier:
                 return
             _write_whole(path, data)
             self._account(len(data))
-        except OSError as error:
-            self._degraded("write", error)
 
     def discard(self, key: str) -> None:
         self._remove(self._path(key))
@@ -103,20 +100,17 @@ class FileTier:
         return self.folder / key[:2] / f"{key}{_VERSIONED_SUFFIX}"
 
     def _remove(self, path: Path | str) -> None:
-        try:
+        with self._noting("remove"):
             Path(path).unlink(missing_ok=True)
-        except OSError as error:
-            self._degraded("remove", error)
 
-    def _touch(self, descriptor: int) -> None:
+    @contextlib.contextmanager
+    def _noting(self, action: str) -> Iterator[None]:
+        """Count what the file system refuses inside, and go on behind it."""
         try:
-            os.utime(descriptor)
-        except OSError as error:  # a read-only folder still serves
-            self._degraded("touch", error)
-
-    def _degraded(self, action: str, error: OSError) -> None:
-        if self.counters.add("errors") == 1:
-            logger.warning("cannot %s grammar files under %s: %s", action, self.folder, error)
+            yield
+        except OSError as error:
+            if self.counters.add("errors") == 1:
+                logger.warning("cannot %s grammar files under %s: %s", action, self.folder, error)
 
     def _account(self, size: int) -> None:
         """Scan now and then. Between scans each process adds at most a 32nd of the capacity."""

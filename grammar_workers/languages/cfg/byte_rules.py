@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from grammar_workers.budget import Budget
@@ -9,6 +11,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.utf8 import utf8_sequences
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
+from grammar_workers.memo import memoized
 
 _Rest = tuple[tuple[int, int], ...]
 """Inclusive bounds of the bytes that are left of a character."""
@@ -26,7 +29,6 @@ class ByteRules:
         self._final = [0]
         self._calls: list[tuple[int, int, int]] = []
         self._first: dict[int, int] = {}
-        self._middles: dict[tuple[tuple[_Rest, int], ...], int] = {}
 
     def build(self) -> RuleGraph:
         order = [self._network.start]
@@ -64,23 +66,22 @@ class ByteRules:
             self._budget.spend(len(sequences))
             self._moves[base + state] = self._after_byte(sequences)
 
-    def _after_byte(self, sequences: list[tuple[_Rest, int]]) -> dict[int, int]:
+    def _after_byte(self, sequences: Iterable[tuple[_Rest, int]]) -> dict[int, int]:
         by_byte: dict[int, list[tuple[_Rest, int]]] = {}
         for (bounds, *rest), target in sequences:
             for byte in range(bounds[0], bounds[1] + 1):
                 by_byte.setdefault(byte, []).append((tuple(rest), target))
         return {
-            byte: options[0][1] if not options[0][0] else self._middle(options) for byte, options in by_byte.items()
+            byte: options[0][1] if not options[0][0] else self._middle(tuple(options))
+            for byte, options in by_byte.items()
         }
 
-    def _middle(self, options: list[tuple[_Rest, int]]) -> int:
+    @memoized
+    def _middle(self, options: tuple[tuple[_Rest, int], ...]) -> int:
         """The state inside a character from which one of `options` follows."""
-        key = tuple(options)
-        known = self._middles.get(key)
-        if known is None:
-            known = self._middles[key] = self._state()
-            self._moves[known] = self._after_byte(options)
-        return known
+        state = self._state()
+        self._moves[state] = self._after_byte(options)
+        return state
 
     def _graph(self) -> RuleGraph:
         numbers: dict[bytes, int] = {}

@@ -13,6 +13,7 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.cfg.rtn import TransitionNetwork, remove_dead
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
+from grammar_workers.memo import memoized
 
 _Pair = tuple[int, int]
 """A state of a rule and a state of the automaton, reached together."""
@@ -37,7 +38,6 @@ class _Intersection:
         self._exits: dict[_Entry, dict[int, None]] = {}
         self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
         self._pending: list[tuple[_Entry, _Pair]] = []
-        self._moves: dict[tuple[Charset, int], list[tuple[Charset, int]]] = {}
 
     def build(self) -> TransitionNetwork:
         start = (self._network.start, 0)
@@ -88,17 +88,13 @@ class _Intersection:
                 self._budget.spend(1)
                 self._reach(waiting, (target, pair[1]))
 
+    @memoized
     def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
         """The part of a character set that the automaton can read in `state`, by where it leads."""
-        known = self._moves.get((label, state))
-        if known is None:
-            by_target: dict[int, list[tuple[int, int]]] = {}
-            for low, high, target in self._automaton.ranges(state):
-                by_target.setdefault(target, []).append((low, high))
-            self._budget.spend(len(by_target) + len(label))
-            found = [(charset.intersect(label, charset.make(each)), target) for target, each in by_target.items()]
-            known = self._moves[label, state] = [(characters, target) for characters, target in found if characters]
-        return known
+        moves = self._automaton.charsets(state)
+        self._budget.spend(len(moves) + len(label))
+        found = [(charset.intersect(label, characters), target) for characters, target in moves]
+        return [(characters, target) for characters, target in found if characters]
 
     def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleNfa:
         """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""

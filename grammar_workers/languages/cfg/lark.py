@@ -23,7 +23,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 from grammar_workers.dfa.dfa import without_longer
 from grammar_workers.errors import GrammarError
@@ -50,6 +51,7 @@ from grammar_workers.options import Limits
 from grammar_workers.tag_formats import JsonSchemaFormat
 
 START = "start"
+_Item = TypeVar("_Item")
 _IGNORED = "%ignore"
 """The rule for what may stand between two terminals; no rule of a user's can have this name."""
 
@@ -207,18 +209,26 @@ class _Reader(TextCursor):
         """The parameters of a template, behind the opening brace."""
         if self._in_terminal:
             self.fail(f"the terminal {name!r} has parameters; only rules, whose names are lower case, may", begin)
-        found: list[str] = []
-        while True:
-            self.match(_ANY_SPACE)
-            parameter = self.match(_NAME)
-            if not parameter or _is_terminal(parameter[0]) or parameter[0] in found:
+        found: dict[str, None] = {}
+
+        def parameter() -> None:
+            name = self.match(_NAME)
+            if not name or _is_terminal(name[0]) or name[0] in found:
                 self.fail("a parameter is expected here: a name in lower case, each once")
-            found.append(parameter[0])
+            found[name[0]] = None
+
+        self._listed(parameter, "}", begin)
+        return tuple(found)
+
+    def _listed(self, item: Callable[[], _Item], closing: str, begin: int) -> tuple[_Item, ...]:
+        """Read items with commas between them and the `closing` bracket; its absence is an error at `begin`."""
+        found: list[_Item] = []
+        while not found or self.take(","):
             self.match(_ANY_SPACE)
-            if not self.take(","):
-                break
-        if not self.take("}"):
-            self.fail("missing '}'", begin)
+            found.append(item())
+            self.match(_ANY_SPACE)
+        if not self.take(closing):
+            self.fail(f"missing {closing!r}", begin)
         return tuple(found)
 
     def _define(
@@ -263,15 +273,12 @@ class _Reader(TextCursor):
                 alias = found[0]
             self._define(alias, Reference(COMMON + name, begin), begin)
         elif self.take("("):
-            while True:
-                self.match(_ANY_SPACE)
+
+            def imported() -> None:
                 name = self._imported()
                 self._define(name, Reference(COMMON + name, begin), begin)
-                self.match(_ANY_SPACE)
-                if not self.take(","):
-                    break
-            if not self.take(")"):
-                self.fail("missing ')'", begin)
+
+            self._listed(imported, ")", begin)
         else:
             self.fail("write `%import common.NAME`", begin)
 
@@ -352,17 +359,9 @@ class _Reader(TextCursor):
         if self._in_terminal:
             self.fail(f"the template {name!r} inside a terminal", begin)
         self._deeper(begin)
-        found = []
-        while True:
-            self.match(_ANY_SPACE)
-            found.append(self._atom())
-            self.match(_ANY_SPACE)
-            if not self.take(","):
-                break
-        if not self.take("}"):
-            self.fail("missing '}'", begin)
+        found = self._listed(self._atom, "}", begin)
         self._depth -= 1
-        return tuple(found)
+        return found
 
     def _terminal(self, expression: Expression) -> Expression:
         """A terminal where it stands: in a rule, ignored text may follow it."""

@@ -8,12 +8,14 @@ markers says where the conditions hold; the grammar is intersected with it, and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence as Many
 
 from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import Dfa, complement, intersect
+from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
@@ -21,6 +23,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, deter
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
+from grammar_workers.languages.regex.written_out import with_parts
 from grammar_workers.options import Limits
 
 MARKERS: Charset = ((0xFDD0, 0xFDEF),)
@@ -109,14 +112,11 @@ def _marked(node: Node, look: Look | None) -> Node:
         if look is None:
             return read
         return Sequence((read, _ANY_MARKERS) if look.behind else (_ANY_MARKERS, read))
-    if isinstance(node, Sequence):
-        return Sequence(tuple(_marked(part, look) for part in node.parts))
-    if isinstance(node, Alternatives):
-        return Alternatives(tuple(_marked(branch, look) for branch in node.branches))
-    if isinstance(node, Repeat):
-        return Repeat(_marked(node.body, look), node.low, node.high, node.lazy)
-    assert isinstance(node, Look), "anchors and word boundaries are look-arounds by now"
-    return Look(_marked(node.body, node), node.behind, node.negative, node.position)
+    # Anchors and word boundaries are look-arounds by now.
+    inside = node if isinstance(node, Look) else look
+    marked = with_parts(node, lambda part: _marked(part, inside))
+    # A limit is exceeded by the terminal with its marks, not by one repetition in it.
+    return dataclasses.replace(marked, position=0) if isinstance(marked, Repeat) else marked
 
 
 def _goes_on(automaton: Dfa, begin: int, end: int) -> RuleNfa:
@@ -184,16 +184,9 @@ def first_characters(automaton: Dfa) -> Charset:
 
 def _characters_behind(automaton: Dfa) -> Charset:
     """The characters that can be read behind a whole text of `automaton`."""
-    reached = {state for state, accepting in enumerate(automaton.accepting) if accepting}
-    pending = list(reached)
-    intervals = []
-    while pending:
-        for low, high, target in automaton.ranges(pending.pop()):
-            intervals.append((low, high))
-            if target not in reached:
-                reached.add(target)
-                pending.append(target)
-    return charset.make(intervals)
+    ends = [state for state, accepting in enumerate(automaton.accepting) if accepting]
+    behind = reached(ends, automaton.successors.__getitem__)
+    return charset.make((low, high) for state in behind for low, high, _ in automaton.ranges(state))
 
 
 def _follows_itself(automaton: Dfa, budget: Budget) -> bool:

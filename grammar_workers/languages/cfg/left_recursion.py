@@ -11,6 +11,7 @@ Needs rules that match no empty text (`network.remove_empty_texts`).
 from __future__ import annotations
 
 from grammar_workers.budget import Budget
+from grammar_workers.dfa.reached import reached
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.scc import components
@@ -30,17 +31,16 @@ def remove_left_recursion(network: TransitionNetwork, budget: Budget) -> None:
     if not component_of:
         return
     rewritten = list(network.rules)
-    reached = {network.start}
-    pending = [network.start]
-    while pending:
-        number = pending.pop()
+
+    def calls(number: int) -> list[int]:
         if number in component_of:
             rewritten[number] = _rewritten(network, number, component_of[number], budget)
-        pending += [called for called in rewritten[number].calls() if called not in reached]
-        reached.update(pending)
+        return rewritten[number].calls()
+
+    called = reached([network.start], calls)
     # What is only begun with, and never called otherwise, lives on inside the others.
     for number in range(len(rewritten)):
-        if number not in reached:
+        if number not in called:
             rewritten[number] = RuleNfa([[]], [[]], set())
     network.rules = rewritten
 

@@ -159,12 +159,9 @@ class _Thompson:
         numbers = [self._state() for _ in automaton.accepting]
         self._automaton.silent[first].append(numbers[0])
         for state, number in enumerate(numbers):
-            by_target: dict[int, list[tuple[int, int]]] = {}
-            for low, high, target in automaton.ranges(state):
-                by_target.setdefault(target, []).append((low, high))
-            for target, intervals in by_target.items():
-                self._budget.spend(len(intervals))
-                self._edge(number, charset.make(intervals), numbers[target])
+            for characters, target in automaton.charsets(state):
+                self._budget.spend(len(characters))
+                self._edge(number, characters, numbers[target])
             if automaton.accepting[state]:
                 self._automaton.silent[number].append(last)
 

@@ -12,6 +12,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
 from grammar_workers.dfa.dfa import Dfa, minimize
 from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.reached import reached
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.syntax import RuleName
@@ -63,14 +64,7 @@ class RuleNfa:
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
         """All states reached without a text."""
-        found = set(states)
-        pending = list(found)
-        while pending:
-            for target in self.silent[pending.pop()]:
-                if target not in found:
-                    found.add(target)
-                    pending.append(target)
-        return frozenset(found)
+        return frozenset(reached(states, self.silent.__getitem__))
 
 
 class TooLargeError(Exception):
@@ -107,16 +101,16 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
         for letter, states in targets.items():
             key = frozenset(states)
             if key not in closed:
-                reached = source.closure(key)
+                closure = source.closure(key)
                 united += _CLOSURE_MOVES
-                budget.spend(len(reached))
-                if reached not in ids:
-                    ids[reached] = len(subsets)
-                    subsets.append(reached)
+                budget.spend(len(closure))
+                if closure not in ids:
+                    ids[closure] = len(subsets)
+                    subsets.append(closure)
                     if len(subsets) > max_states or (max_steps is not None and budget.steps - begun > max_steps):
                         budget.spend(united // 4)
                         raise TooLargeError
-                closed[key] = ids[reached]
+                closed[key] = ids[closure]
             row[letter] = closed[key]
         moves.append(row)
     budget.spend(united // 4)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.memo import memoized
 
 Label: TypeAlias = tuple[bool, ...]
 """The truth of each question of a demand, in their order; () where nothing is asked."""

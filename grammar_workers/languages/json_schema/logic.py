@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import ALL_TYPES, Assertion, FormulaId, JsonType, ObjectShape
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 
 
@@ -90,16 +91,12 @@ class FormulaPool:
         self.hint = ""  # for messages, about a schema that nothing may satisfy
         self._budget = budget_of(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
-        self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
         self._definition_pointers: dict[str, str] = {}
         self._pointers: dict[FormulaId, list[str]] = {}
         self._schemas: dict[FormulaId, Noted] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
-        self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
-        self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
-        self._negations: dict[FormulaId, FormulaId] = {}
 
     def spend(self, steps: int) -> None:
         """Count steps of whoever works with formulas; raises LimitExceededError."""
@@ -174,6 +171,7 @@ class FormulaPool:
     def any_of(self, parts: Iterable[FormulaId]) -> FormulaId:
         return self._join(parts, AnyOf, FALSE, TRUE)
 
+    @memoized
     def not_(self, part: FormulaId) -> FormulaId:
         formula = self._formulas[part]
         if isinstance(formula, Constant):
@@ -183,16 +181,11 @@ class FormulaPool:
         if isinstance(formula, TypeTest):
             return self.types(ALL_TYPES & ~formula.types)
         # Negations stand only before atoms and references.
-        known = self._negations.get(part)
-        if known is None:
-            if isinstance(formula, AllOf):
-                known = self.any_of(map(self.not_, formula.parts))
-            elif isinstance(formula, AnyOf):
-                known = self.all_of(map(self.not_, formula.parts))
-            else:
-                known = self._make(Not, part)
-            self._negations[part] = known
-        return known
+        if isinstance(formula, AllOf):
+            return self.any_of(map(self.not_, formula.parts))
+        if isinstance(formula, AnyOf):
+            return self.all_of(map(self.not_, formula.parts))
+        return self._make(Not, part)
 
     def _join(
         self, parts: Iterable[FormulaId], kind: type[AllOf] | type[AnyOf], neutral: FormulaId, absorbing: FormulaId
@@ -219,14 +212,10 @@ class FormulaPool:
             return next(iter(flat), neutral)
         return self._make(kind, tuple(flat))
 
+    @memoized
     def _make(self, kind: Callable[..., Formula], *values: Any) -> FormulaId:
-        # A plain tuple is hashed and compared faster than the formula itself, which is mostly there already.
-        identity = (kind, *values)
-        known = self._ids.get(identity)
-        if known is None:
-            known = self._ids[identity] = len(self._formulas)
-            self._formulas.append(kind(*values))
-        return known
+        self._formulas.append(kind(*values))
+        return len(self._formulas) - 1
 
     # -- taking apart --------------------------------------------------------------------------------------------
 
@@ -277,13 +266,10 @@ class FormulaPool:
         self._resolved[formula, type_] = result
         return result
 
+    @memoized
     def canonical(self, formula: FormulaId) -> FormulaId:
         """The first of the formulas that mean the same by what is left of them for each type."""
-        known = self._canonical.get(formula)
-        if known is None:
-            meaning = tuple([self.resolve(formula, type_) for type_ in _TYPES])
-            known = self._canonical[formula] = self._meanings.setdefault(meaning, formula)
-        return known
+        return self._meanings.setdefault(tuple([self.resolve(formula, type_) for type_ in _TYPES]), formula)
 
     def rewrite(self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId]) -> FormulaId:
         """A resolved formula with every literal (an atom or a negated atom) that `changes` names replaced."""
@@ -332,19 +318,13 @@ class FormulaPool:
         known[formula] = result
         return result
 
+    @memoized
     def literals(self, formula: FormulaId) -> tuple[FormulaId, ...]:
         """The distinct atoms and negated atoms of a resolved formula, in order."""
-        known = self._literals.get(formula)
-        if known is None:
-            node = self._formulas[formula]
-            if isinstance(node, _LITERALS):
-                known = (formula,)
-            elif isinstance(node, _JOINS):
-                known = tuple(dict.fromkeys(literal for part in node.parts for literal in self.literals(part)))
-            else:
-                known = ()
-            self._literals[formula] = known
-        return known
+        node = self._formulas[formula]
+        if isinstance(node, _JOINS):
+            return tuple(dict.fromkeys(literal for part in node.parts for literal in self.literals(part)))
+        return (formula,) if isinstance(node, _LITERALS) else ()
 
     def conjuncts(self, formula: FormulaId) -> tuple[FormulaId, ...]:
         """The parts of a resolved formula that is an `and`; the formula itself if it is none."""

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.charset import Charset, bits_of
 from grammar_workers.languages.regex.compile import Positions
-from grammar_workers.languages.regex.determinize import bits_of
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Anchor, Node, Repeat, Sequence, read_regex
 from grammar_workers.languages.regex.written_out import length
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import TOLERATES_UNESCAPED
@@ -117,7 +117,6 @@ class _Construction:
             if charset.intersect(((start, end - 1),), UNESCAPED)
         }
         self._free = [number in free for number in range(len(members))]
-        self._numbers: dict[_State, int] = {}
         self._states: list[_State] = []
         self._arrivals: list[list[_Arrival]] = []
         self._number(_State(source.start, -1, 0))
@@ -125,13 +124,11 @@ class _Construction:
             self._arrivals.append([self._after(state, mask) for mask in self._masks])
         self._remove_dead()
 
+    @memoized
     def _number(self, state: _State) -> int:
-        number = self._numbers.get(state)
-        if number is None:
-            self._budget.check_states(len(self._states))
-            number = self._numbers[state] = len(self._states)
-            self._states.append(state)
-        return number
+        self._budget.check_states(len(self._states))
+        self._states.append(state)
+        return len(self._states) - 1
 
     def _after(self, state: _State, mask: int) -> _Arrival:
         plain, started = self._follow(state.plain & mask)

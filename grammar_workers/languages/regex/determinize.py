@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.charset import Charset, bits_of
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 
 _Obligation = tuple[int, int]
@@ -78,7 +79,6 @@ class SubsetConstruction:
         self._most_states = limits.max_regex_states
         self._budget = budget_of(limits)
         self._sources = aheads
-        self._ahead_numbers: dict[tuple[int, bool, _Behind, bool], int] = {}
         self._aheads: list[_Automaton] = []
         self._behinds: list[_Automaton] = []
         for source in behinds:
@@ -250,21 +250,18 @@ class SubsetConstruction:
             state = behind[gate.index]
             matches = state != DEAD and bool(self._behinds[gate.index].accepting[state])
             return None if matches == gate.negative else _NOTHING
-        number = self._ahead(gate.index, gate.negative, behind, at_start=at_start)
+        number = self._ahead(gate.index, gate.negative, behind, at_start)
         automaton = self._aheads[number]
         if not automaton.accepts_any:
             return None
         return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
 
-    def _ahead(self, index: int, negative: bool, behind: _Behind, *, at_start: bool) -> int:
+    @memoized
+    def _ahead(self, index: int, negative: bool, behind: _Behind, at_start: bool) -> int:
         """The number of the automaton of a look-ahead that is met with this past."""
-        identity = (index, negative, behind, at_start)
-        number = self._ahead_numbers.get(identity)
-        if number is None:
-            automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
-            self._aheads.append(_complement(automaton) if negative else automaton)
-            number = self._ahead_numbers[identity] = len(self._aheads) - 1
-        return number
+        automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
+        self._aheads.append(_complement(automaton) if negative else automaton)
+        return len(self._aheads) - 1
 
     def _advanced(self, owed: _Obligations, character: int) -> _Obligations | None:
         """The obligations after one more character; None when one of them cannot be met any more."""
@@ -301,13 +298,3 @@ def _complement(automaton: _Automaton) -> _Automaton:
     rows.append([many] * len(rows[0]))
     labels = [int(not label) for label in [*automaton.accepting, 0]]
     return _listed(*minimal(np.array(rows, np.int32), np.array(labels, np.int32)))
-
-
-def bits_of(bits: int) -> list[int]:
-    """The numbers of the bits that are set."""
-    found = []
-    while bits:
-        low = bits & -bits
-        found.append(low.bit_length() - 1)
-        bits ^= low
-    return found

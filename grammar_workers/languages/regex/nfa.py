@@ -12,8 +12,8 @@ import dataclasses
 import enum
 from typing import TypeAlias
 
+from grammar_workers.budget import budget_of
 from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
 ENDS = 1
@@ -57,7 +57,7 @@ class GlushkovNfa:
 
     def __init__(self, alphabet: Alphabet, limits: Limits) -> None:
         self._alphabet = alphabet
-        self._most = limits.max_pattern_characters
+        self._budget = budget_of(limits)
         self.start = 0
         self.follow = [0]
         self.sets = [-1]
@@ -128,11 +128,7 @@ class GlushkovNfa:
         return found
 
     def _append(self, number: int, following: int) -> int:
-        if len(self.follow) > self._most:
-            raise LimitExceededError(
-                f"the pattern has more than {self._most} characters once its counts are written out "
-                "(fixed limit max_regex_states)"
-            )
+        self._budget.check_written_out(len(self.follow))
         self.follow.append(following)
         self.sets.append(number)
         return len(self.follow) - 1

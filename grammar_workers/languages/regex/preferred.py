@@ -13,14 +13,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-import numpy as np
-
 from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
-from grammar_workers.dfa.dfa import Dfa, from_table
-from grammar_workers.dfa.minimize import minimal
-from grammar_workers.dfa.row_hash import DEAD
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.dfa.dfa import Dfa, explore, minimize
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
 from grammar_workers.options import Limits
 
@@ -54,17 +49,16 @@ def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
     Reference: Cox 2010, https://swtch.com/~rsc/regexp/regexp3.html.
     """
     budget = budget_of(limits)
-    builder = _Builder(limits, budget)
+    builder = _Builder(budget)
     first = builder.add(tree, _MATCH)
-    return _determinized(builder.program, first, limits, budget)
+    return _determinized(builder.program, first, budget)
 
 
 class _Builder:
     """Thompson's construction from the end of a pattern to its beginning."""
 
-    def __init__(self, limits: Limits, budget: Budget) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.program = _Program()
-        self._most = limits.max_pattern_characters
         self._budget = budget
 
     def add(self, node: Node, following: int) -> int:
@@ -109,48 +103,35 @@ class _Builder:
 
     def _append(self, characters: Charset | None, following: tuple[int, ...]) -> int:
         self._budget.spend(8)
-        if len(self.program.following) > 4 * self._most:
-            raise LimitExceededError(
-                f"the pattern has more than {self._most} characters once its counts are written out "
-                "(fixed limit max_regex_states)"
-            )
+        self._budget.check_written_out(len(self.program.following) / 4)
         self.program.characters.append(characters)
         self.program.following.append(following)
         return len(self.program.following) - 1
 
 
-def _determinized(program: _Program, first: int, limits: Limits, budget: Budget) -> Dfa:
+def _determinized(program: _Program, first: int, budget: Budget) -> Dfa:
     charsets = {each for each in program.characters if each is not None}
     starts = class_starts(charsets)
     letters: dict[Charset, list[int]] = {each: classes_of(each, starts) for each in charsets}
     budget.spend(sum(map(len, letters.values())))
-    initial = tuple(_reached(program, (first,), budget))
-    ids = {initial: 0}
-    threads = [initial]
-    rows: list[list[int]] = []
-    for thread in threads:
+
+    def following(thread: tuple[int, ...]) -> list[tuple[int, ...] | None]:
         targets: dict[int, list[int]] = {}
         for instruction in thread:
             characters = program.characters[instruction]
             if characters is not None:
                 for letter in letters[characters]:
                     targets.setdefault(letter, []).append(program.following[instruction][0])
-        row = [DEAD] * len(starts)
-        closed: dict[tuple[int, ...], int] = {}
-        for letter, sources in targets.items():
-            key = tuple(sources)
-            if key not in closed:
-                reached = tuple(_reached(program, key, budget))
-                closed[key] = ids.setdefault(reached, len(threads))
-                if closed[key] == len(threads):
-                    threads.append(reached)
-                    budget.check_states(len(threads) - 2)
-            row[letter] = closed[key]
         budget.spend(len(thread) + len(targets))
-        rows.append(row)
-    accepting = np.array([int(_MATCH in thread) for thread in threads], np.int32)
-    table, accepting = minimal(np.array(rows, np.int32).reshape(len(rows), len(starts)), accepting)
-    return from_table(starts, range(len(starts)), table, accepting)
+        row: list[tuple[int, ...] | None] = [None] * len(starts)
+        closed = {key: tuple(_reached(program, key, budget)) for key in dict.fromkeys(map(tuple, targets.values()))}
+        for letter, sources in targets.items():
+            row[letter] = closed[tuple(sources)]
+        return row
+
+    initial = tuple(_reached(program, (first,), budget))
+    letter_at = range(len(starts))
+    return minimize(explore(initial, following, lambda thread: int(_MATCH in thread), starts, letter_at, budget))
 
 
 def _reached(program: _Program, sources: tuple[int, ...], budget: Budget) -> Iterator[int]:

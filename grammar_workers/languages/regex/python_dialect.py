@@ -5,8 +5,6 @@ Anchors and word boundaries become look-arounds, so that look-arounds are the on
 
 from __future__ import annotations
 
-import dataclasses
-
 from grammar_workers.dfa import charset
 from grammar_workers.languages.regex.character_class import ANYTHING, agreed
 from grammar_workers.languages.regex.parse import (
@@ -16,11 +14,10 @@ from grammar_workers.languages.regex.parse import (
     Characters,
     Look,
     Node,
-    Repeat,
     Sequence,
     WordBoundary,
 )
-from grammar_workers.languages.regex.written_out import parts_of
+from grammar_workers.languages.regex.written_out import parts_of, with_parts
 
 _ANY = Characters(ANYTHING)
 _LINE_FEED = Characters(agreed(charset.of("\n")))
@@ -31,18 +28,12 @@ def as_python(node: Node) -> Node:
     """Return the pattern with classes that both dialects read as Python does, and without anchors."""
     if isinstance(node, Characters):
         return node if node.characters.is_agreed else Characters(agreed(node.characters.python()))
-    if isinstance(node, Sequence):
-        return Sequence(tuple(map(as_python, node.parts)))
-    if isinstance(node, Alternatives):
-        return Alternatives(tuple(map(as_python, node.branches)))
-    if isinstance(node, Repeat):
-        return dataclasses.replace(node, body=as_python(node.body))
-    if isinstance(node, Look):
-        return Look(as_python(node.body), node.behind, node.negative, node.position)
     if isinstance(node, Anchor):
         return _anchor(node)
-    word = Characters(agreed(node.words.python()))
-    return Alternatives(tuple(Sequence(pair) for pair in _boundary(node, word)))
+    if isinstance(node, WordBoundary):
+        word = Characters(agreed(node.words.python()))
+        return Alternatives(tuple(Sequence(pair) for pair in _boundary(node, word)))
+    return with_parts(node, as_python)
 
 
 def _anchor(node: Anchor) -> Node:
@@ -62,15 +53,7 @@ def _boundary(node: WordBoundary, word: Characters) -> list[tuple[Node, Node]]:
 
 def without_conditions(node: Node) -> Node:
     """Return the pattern with every look-around taken out."""
-    if isinstance(node, Look):
-        return NOTHING
-    if isinstance(node, Sequence):
-        return Sequence(tuple(map(without_conditions, node.parts)))
-    if isinstance(node, Alternatives):
-        return Alternatives(tuple(map(without_conditions, node.branches)))
-    if isinstance(node, Repeat):
-        return dataclasses.replace(node, body=without_conditions(node.body))
-    return node
+    return NOTHING if isinstance(node, Look) else with_parts(node, without_conditions)
 
 
 def first_condition(node: Node) -> Look | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
 
@@ -47,3 +49,12 @@ def parts_of(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Alternatives):
         return node.branches
     return (node.body,) if isinstance(node, Repeat | Look) else ()
+
+
+def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a part whose parts have been changed."""
+    if isinstance(node, Sequence):
+        return Sequence(tuple(map(change, node.parts)))
+    if isinstance(node, Alternatives):
+        return Alternatives(tuple(map(change, node.branches)))
+    return dataclasses.replace(node, body=change(node.body)) if isinstance(node, Repeat | Look) else node

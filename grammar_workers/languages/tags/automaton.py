@@ -11,15 +11,17 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.builder import runs
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -30,41 +32,20 @@ Value = int
 
 
 @dataclasses.dataclass
-class FormatNfa:
-    """Moves of each state; `silent` are targets without a text. Reading begins in state 0 and ends in `last`.
+class FormatNfa(RuleNfa):
+    """The automaton of a rule, whose calls are values, that also has moves over `tokens` in each state.
 
     `boundaries`: a state in which tokens are counted -> the one in which the next token begins where one ends in it.
     What that leads to without a text, the first one leads to, too.
     """
 
-    characters: list[list[tuple[Charset, State]]] = dataclasses.field(default_factory=list)
     tokens: list[list[tuple[frozenset[TokenId], State]]] = dataclasses.field(default_factory=list)
-    values: list[list[tuple[Value, State]]] = dataclasses.field(default_factory=list)
-    silent: list[list[State]] = dataclasses.field(default_factory=list)
     boundaries: dict[State, State] = dataclasses.field(default_factory=dict)
-    last: State = 0
-
-    def __len__(self) -> int:
-        return len(self.silent)
 
     def state(self) -> State:
         """A new state."""
-        self.characters.append([])
         self.tokens.append([])
-        self.values.append([])
-        self.silent.append([])
-        return len(self.silent) - 1
-
-    def closure(self, states: Iterable[State]) -> frozenset[State]:
-        """All states reached without a text."""
-        found = set(states)
-        pending = list(found)
-        while pending:
-            for target in self.silent[pending.pop()]:
-                if target not in found:
-                    found.add(target)
-                    pending.append(target)
-        return frozenset(found)
+        return super().state()
 
 
 @dataclasses.dataclass
@@ -95,50 +76,42 @@ class Determinizer:
         self._first_bytes = first_bytes
         self._budget = budget
         self._most = budget.limits.max_states
-        sets = {label for moves in nfa.characters for label, _ in moves}
+        sets = {label for moves in nfa.edges for label, _ in moves if not isinstance(label, int)}
         self._starts = charset.class_starts(sets)
         self._classes = {each: charset.classes_of(each, self._starts) for each in sets}
         self._numbers: dict[frozenset[State], int] = {}
         self._subsets: list[frozenset[State]] = []
-        self._closed: dict[frozenset[State], int] = {}
-        self._rows: dict[int, dict[int, int]] = {}
-        self._ordered: dict[frozenset[TokenId], NDArray[np.int64]] = {}
 
     def run(self) -> FormatDfa:
         """Raises LimitExceededError, and UnsupportedFeatureError where a token is also the beginning of a value."""
         nfa = self._nfa
         result = FormatDfa(self._starts)
-        self._number([0])
+        self._number(frozenset([0]))
         for number, subset in enumerate(self._subsets):
             self._budget.spend(8 + len(subset))
-            values: dict[Value, set[State]] = {}
             tokens: dict[frozenset[TokenId], set[State]] = {}
             for state in subset:
-                for value, target in nfa.values[state]:
-                    values.setdefault(value, set()).add(target)
                 for named, target in nfa.tokens[state]:
                     tokens.setdefault(named, set()).add(target)
             result.characters.append(self._row(number))
-            result.values.append({value: self._number(targets) for value, targets in values.items()})
+            values = self._values(number).items()
+            result.values.append({value: self._number(frozenset(targets)) for value, targets in values})
             result.tokens.append(self._token_runs(number, tokens))
             if nfa.boundaries and not nfa.boundaries.keys().isdisjoint(subset):
                 # All that these lead to without a text is in the subset, too.
                 moved = frozenset(nfa.boundaries.get(state, state) for state in subset)
                 result.boundaries[number] = self._number_of(moved)
-            result.final.append(nfa.last in subset)
+            result.final.append(not nfa.finals.isdisjoint(subset))
         if not _drop_dead(result):
             raise UnsatisfiableError("no text matches the structural tag")
         return result
 
-    def _number(self, states: Iterable[State]) -> int:
+    @memoized
+    def _number(self, states: frozenset[State]) -> int:
         """The number of the subset of these and all that they lead to without a text."""
-        key = frozenset(states)
-        number = self._closed.get(key)
-        if number is None:
-            subset = self._nfa.closure(key)
-            self._budget.spend(len(subset))
-            number = self._closed[key] = self._number_of(subset)
-        return number
+        subset = self._nfa.closure(states)
+        self._budget.spend(len(subset))
+        return self._number_of(subset)
 
     def _number_of(self, subset: frozenset[State]) -> int:
         number = self._numbers.setdefault(subset, len(self._subsets))
@@ -148,18 +121,27 @@ class Determinizer:
                 raise LimitExceededError(f"the tags need more than {self._most} states (fixed limit max_states)")
         return number
 
+    @memoized
     def _row(self, number: int) -> dict[int, int]:
         """Class -> subset."""
-        row = self._rows.get(number)
-        if row is None:
-            targets: dict[int, set[State]] = {}
-            for state in self._subsets[number]:
-                for label, target in self._nfa.characters[state]:
+        targets: dict[int, set[State]] = {}
+        for state in self._subsets[number]:
+            for label, target in self._nfa.edges[state]:
+                if not isinstance(label, int):
                     self._budget.spend(1 + len(self._classes[label]) // 8)
                     for one in self._classes[label]:
                         targets.setdefault(one, set()).add(target)
-            row = self._rows[number] = {one: self._number(states) for one, states in targets.items()}
-        return row
+        return {one: self._number(frozenset(states)) for one, states in targets.items()}
+
+    @memoized
+    def _values(self, number: int) -> dict[Value, set[State]]:
+        """The states that each value of a subset leads to."""
+        found: dict[Value, set[State]] = {}
+        for state in self._subsets[number]:
+            for label, target in self._nfa.edges[state]:
+                if isinstance(label, int):
+                    found.setdefault(label, set()).add(target)
+        return found
 
     def _token_runs(
         self, number: int, targets: Mapping[frozenset[TokenId], set[State]]
@@ -167,21 +149,21 @@ class Determinizer:
         """Tokens from the first to the last one -> subset, where sets of tokens lead to these states."""
         if not targets:
             return []
-        sets = [(self._in_order(named), reached) for named, reached in targets.items()]
-        reads_text = bool(self._row(number) or any(self._nfa.values[state] for state in self._subsets[number]))
+        sets = [(self._in_order(named), frozenset(led_to)) for named, led_to in targets.items()]
+        reads_text = bool(self._row(number) or self._values(number))
         if len(sets) == 1 and not reads_text:
-            ((named, reached),) = sets
-            return [(*run, self._number(reached)) for run in runs(named)]
+            ((named, led_to),) = sets
+            return [(*run, self._number(led_to)) for run in runs(named)]
         universe = np.unique(np.concatenate([named for named, _ in sets]))
         # Place in `unions` of all states that a token leads to.
         unions: list[frozenset[State]] = [frozenset()]
         union_of = np.zeros(len(universe), np.int64)
-        for named, reached in sets:
+        for named, led_to in sets:
             places = np.searchsorted(universe, named)
             before = union_of[places]
             for union in np.unique(before).tolist():
                 union_of[places[before == union]] = len(unions)
-                unions.append(unions[union] | reached)
+                unions.append(unions[union] | led_to)
         for place in self._begins_text(number, universe) if reads_text else ():
             if spelled := self._spelled(number, int(universe[place])):
                 unions.append(unions[union_of[place]] | spelled)
@@ -194,11 +176,12 @@ class Determinizer:
 
     def _in_order(self, tokens: frozenset[TokenId]) -> NDArray[np.int64]:
         """int64, ascending."""
-        known = self._ordered.get(tokens)
-        if known is None:
-            known = self._ordered[tokens] = np.array(sorted(tokens))
-        self._budget.spend(1 + len(known) // 64)
-        return known
+        self._budget.spend(1 + len(tokens) // 64)
+        return self._sorted(tokens)
+
+    @memoized
+    def _sorted(self, tokens: frozenset[TokenId]) -> NDArray[np.int64]:
+        return np.array(sorted(tokens))
 
     def _begins_text(self, number: int, tokens: NDArray[np.int64]) -> list[int]:
         """The places of the tokens whose first byte may be read as text in a subset."""
@@ -207,9 +190,8 @@ class Determinizer:
         for one in self._row(number):
             # A character beyond ASCII begins with one of the bytes from 0x80.
             begins[min(self._starts[one], 0x80) : ends[one] if ends[one] <= 0x80 else 0x100] = True
-        for state in self._subsets[number]:
-            for value, _ in self._nfa.values[state]:
-                begins[list(self._first_bytes[value])] = True
+        for value in self._values(number):
+            begins[list(self._first_bytes[value])] = True
         first = self._first_byte_of_tokens[tokens]
         return np.flatnonzero((first >= 0) & begins[first]).tolist()
 
@@ -224,7 +206,7 @@ class Determinizer:
         text, rest = _decoded(self._vocabulary.token_bytes(token))
         for character in text:
             self._budget.spend(1)
-            if self._value_begins(number, character.encode()[0]):
+            if any(character.encode()[0] in self._first_bytes[value] for value in self._values(number)):
                 raise _both(token, self._vocabulary)
             one = self._row(number).get(bisect.bisect_right(self._starts, ord(character)) - 1)
             if one is None:
@@ -236,11 +218,6 @@ class Determinizer:
         if any([*self._starts, 0x110000][one + 1] > 0x80 for one in self._row(number)):
             raise _both(token, self._vocabulary)
         return frozenset()
-
-    def _value_begins(self, number: int, byte: int) -> bool:
-        return any(
-            byte in self._first_bytes[value] for state in self._subsets[number] for value, _ in self._nfa.values[state]
-        )
 
 
 def _decoded(data: bytes) -> tuple[str, bytes]:
@@ -267,12 +244,7 @@ def _drop_dead(automaton: FormatDfa) -> bool:
     for state, edges in enumerate(automaton.tokens):
         for _, _, target in edges:
             sources[target].add(state)
-    alive = {state for state, final in enumerate(automaton.final) if final}
-    pending = list(alive)
-    while pending:
-        for source in sources[pending.pop()] - alive:
-            alive.add(source)
-            pending.append(source)
+    alive = reached((state for state, final in enumerate(automaton.final) if final), sources.__getitem__)
     for moves in (automaton.characters, automaton.values):
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}

@@ -7,18 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar_workers import tag_formats as formats
 from grammar_workers.errors import UnsupportedFeatureError
-from grammar_workers.languages.tags.nested_values import (
-    CONTAINERS,
-    Listed,
-    NestedValues,
-    any_of,
-    const,
-    repeated,
-    sequence,
-)
-from grammar_workers.languages.tags.texts import StringTexts
+from grammar_workers.languages.tags.nested_values import Listed, NestedValues, any_of, const, repeated, sequence
 from grammar_workers.notations import bare_literal
 
 
@@ -37,16 +27,9 @@ class BareValues(NestedValues):
 
     def value(self, schema: Any, pointer: str, depth: int = 0) -> Any:
         """Any value; UnsupportedFeatureError at `pointer` or below it."""
-        types = self.types(schema)
-        found = []
-        if "string" in types:
-            text = StringTexts(self.told(schema), (self._quote,), but_json=False)
-            found.append(sequence([const(self._quote), text, const(self._quote)]))
-        if scalars := types - {"string"} - CONTAINERS:
-            found.append(formats.JsonSchemaFormat(json_schema=self.told(schema, scalars)))
-        if types & CONTAINERS:
-            found += [format_ for _, format_ in self.containers(schema, pointer, depth + 1)]
-        return any_of(found)
+        quote = const(self._quote)
+        found = self.kinds(schema, pointer, depth, self._quote)
+        return any_of([sequence([quote, one, quote]) if kind == "string" else one for kind, one in found])
 
     def _object(self, listed: list[tuple[Any, bool]]) -> Any:
         return sequence([const("{"), Listed(tuple(listed), ","), const("}")])

@@ -28,6 +28,7 @@ from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
 from grammar_workers.languages.tags.layout import Layout
 from grammar_workers.languages.tags.nested_values import Listed
 from grammar_workers.languages.tags.spelling import Speller, Spelling, rest_of
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -55,6 +56,7 @@ class Ends:
 
 
 _NONE = Ends()
+_TIMES = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
 _FORMAT_STEPS = 16
 """A format, laid out once more wherever it is repeated."""
 
@@ -70,13 +72,12 @@ class Construction:
         self._leaves = leaves
         self._laid = Layout(limits)
         # What formats that are repeated allow, by identity; each is kept, so that no other one gets its identity.
-        self._free_texts: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], Dfa] = {}
         self._contents: dict[tuple[int, Ends], tuple[formats.Format, Content]] = {}
 
     def run(self, format_: formats.Format, pointer: str) -> FormatNfa:
         """Raises GrammarError with pointers that begin with `pointer`."""
         first = self._laid.nfa.state()
-        self._laid.nfa.last = self._add(format_, pointer, first, _NONE)
+        self._laid.nfa.finals.add(self._add(format_, pointer, first, _NONE))
         return self._laid.nfa
 
     # -- formats -------------------------------------------------------------------------------------------------
@@ -107,12 +108,8 @@ class Construction:
                 return first
             case formats.OrFormat():
                 return self._any_of(format_, pointer, first, ends)
-            case formats.OptionalFormat():
-                return self._repeat(format_.content, pointer, first, (0, 1), ends)
-            case formats.PlusFormat():
-                return self._repeat(format_.content, pointer, first, (1, -1), ends)
-            case formats.StarFormat():
-                return self._repeat(format_.content, pointer, first, (0, -1), ends)
+            case formats.OptionalFormat() | formats.PlusFormat() | formats.StarFormat():
+                return self._repeat(format_.content, pointer, first, _TIMES[format_.type], ends)
             case formats.RepeatFormat():
                 return self._repeat(format_.content, pointer, first, (format_.min, format_.max), ends)
             case formats.TagFormat():
@@ -140,7 +137,7 @@ class Construction:
             return self._formats_of(found, pointer, first, ends)
         if isinstance(found, Value):
             last = self._laid.state()
-            self._laid.nfa.values[first].append((found, last))
+            self._laid.nfa.edges[first].append((found, last))
             return last
         inside, place = found
         try:
@@ -186,7 +183,7 @@ class Construction:
                 lasts.append(self._add(element, place, self._laid.fresh(first), ends))
         for alternatives in values.values():
             lasts.append(self._laid.state())
-            self._laid.nfa.values[first].append((self._leaves.json_value(alternatives), lasts[-1]))
+            self._laid.nfa.edges[first].append((self._leaves.json_value(alternatives), lasts[-1]))
         return self._laid.join(lasts)
 
     def _listed(self, listed: Listed, pointer: str, first: State, ends: Ends) -> State:
@@ -249,11 +246,10 @@ class Construction:
 
     def _tag(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.begin, formats.TokenFormat):
-            token = self._speller.token(tag.begin.token, f"{pointer}/begin/token")
-            return self._behind_begin(tag, pointer, self._laid.token(frozenset([token]), first))
-        return self._behind_begin(
-            tag, pointer, self._laid.spell(self._speller.spell(tag.begin, f"{pointer}/begin"), first)
-        )
+            begin: Spelling = (self._speller.token(tag.begin.token, f"{pointer}/begin/token"),)
+        else:
+            begin = self._speller.spell(tag.begin, f"{pointer}/begin")
+        return self._behind_begin(tag, pointer, self._laid.spell(begin, first))
 
     def _behind_begin(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.end, formats.TokenFormat):
@@ -460,11 +456,11 @@ class Construction:
         return last
 
     def _free(self, words: dict[str, int], excludes: Sequence[str]) -> Dfa:
-        texts = tuple(text for text in dict.fromkeys(excludes) if text)
-        key = tuple(words.items()), texts
-        if key not in self._free_texts:
-            self._free_texts[key] = free_text(words, texts, self._vocabulary, self._limits)
-        return self._free_texts[key]
+        return self._free_text(tuple(words.items()), tuple(text for text in dict.fromkeys(excludes) if text))
+
+    @memoized
+    def _free_text(self, words: tuple[tuple[str, int], ...], excludes: tuple[str, ...]) -> Dfa:
+        return free_text(dict(words), excludes, self._vocabulary, self._limits)
 
     def _check_texts(self, texts: Sequence[str], pointer: str) -> None:
         for index, text in enumerate(texts):

@@ -14,6 +14,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.cfg.syntax import FIRST_FORMAT, FORMATS
 from grammar_workers.languages.tags.automaton import FormatNfa, State
 from grammar_workers.languages.tags.spelling import Spelling
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
 
@@ -25,8 +26,6 @@ class Layout:
         self.nfa = FormatNfa()
         self._limits = limits
         self._budget = budget_of(limits)
-        # By identity; each automaton is kept, so that no other one gets its identity.
-        self._texts: dict[int, tuple[Dfa, _Text]] = {}
 
     def state(self) -> State:
         self._budget.spend(4)
@@ -60,7 +59,7 @@ class Layout:
                 continue
             for character in piece:
                 following = self.state()
-                self.nfa.characters[first].append((((ord(character), ord(character)),), following))
+                self.nfa.edges[first].append((((ord(character), ord(character)),), following))
                 first = following
         return first
 
@@ -110,12 +109,11 @@ class Layout:
             self.nfa.boundaries.update(dict.fromkeys(copies[-1], over))
         return last
 
+    @memoized
     def _text_of(self, automaton: Dfa) -> _Text:
         """The moves of an automaton, which is laid out once more wherever its format is repeated."""
-        known = self._texts.get(id(automaton))
-        if known is None:
-            known = self._texts[id(automaton)] = automaton, _text_of(automaton)
-        return known[1]
+        moves = [automaton.charsets(state) for state in range(automaton.many_states)]
+        return _Text(moves, [state for state, label in enumerate(automaton.accepting) if label])
 
     def _copy(self, text: _Text, first: State | None = None) -> list[State]:
         """States that move so; `first` leads to the first of them."""
@@ -125,7 +123,7 @@ class Layout:
         for state, moves in zip(states, text.moves, strict=True):
             for characters, target in moves:
                 self._budget.spend(1 + len(characters) // 8)
-                self.nfa.characters[state].append((characters, states[target]))
+                self.nfa.edges[state].append((characters, states[target]))
         return states
 
     def embed_rule(self, rule: RuleNfa, first: State) -> tuple[State, list[tuple[int, State, State]]]:
@@ -140,10 +138,10 @@ class Layout:
         for state, moves in zip(states, rule.edges, strict=True):
             for label, target in moves:
                 if isinstance(label, int):
-                    self.nfa.values[state].append((label, states[target]))
+                    self.nfa.edges[state].append((label, states[target]))
                     continue
                 if characters := charset.subtract(label, FORMATS):
-                    self.nfa.characters[state].append((characters, states[target]))
+                    self.nfa.edges[state].append((characters, states[target]))
                 for low, high in charset.intersect(label, FORMATS):
                     formats += [(one - FIRST_FORMAT, state, states[target]) for one in range(low, high + 1)]
         return self.join([states[number] for number in rule.finals]), formats
@@ -155,16 +153,6 @@ class _Text:
 
     moves: list[list[tuple[Charset, int]]]
     finals: list[int]
-
-
-def _text_of(automaton: Dfa) -> _Text:
-    moves = []
-    for number in range(automaton.many_states):
-        by_target: dict[int, list[tuple[int, int]]] = {}
-        for low, high, target in automaton.ranges(number):
-            by_target.setdefault(target, []).append((low, high))
-        moves.append([(charset.make(intervals), target) for target, intervals in by_target.items()])
-    return _Text(moves, [number for number, label in enumerate(automaton.accepting) if label])
 
 
 def _up_to(text: _Text, most: int) -> _Text:

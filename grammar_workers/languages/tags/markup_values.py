@@ -28,7 +28,7 @@ from grammar_workers.languages.tags.nested_values import (
     repeated,
     sequence,
 )
-from grammar_workers.languages.tags.texts import StringTexts, untold_scalars
+from grammar_workers.languages.tags.texts import untold_scalars
 
 
 class _MarkupValues(NestedValues):
@@ -61,15 +61,7 @@ class CohereValues(_MarkupValues):
 
     def value(self, schema: Any, pointer: str, depth: int = 0) -> Any:
         """What stands in an element behind its name: the kind of the value, the value, and the end."""
-        types = self.types(schema)
-        found: list[tuple[Kind, Any]] = []
-        if "string" in types:
-            found.append(("string", StringTexts(self.told(schema), (self._END,), but_json=False)))
-        if scalars := types - {"string"} - CONTAINERS:
-            found.append(("scalar", formats.JsonSchemaFormat(json_schema=self.told(schema, scalars))))
-        if types & CONTAINERS:
-            found += self.containers(schema, pointer, depth + 1)
-        return any_of([self._told_kind(kind, format_) for kind, format_ in found])
+        return any_of([self._told_kind(*found) for found in self.kinds(schema, pointer, depth, self._END)])
 
     def _told_kind(self, kind: Kind, content: Any) -> Any:
         spaces = [] if kind == "string" else self._space

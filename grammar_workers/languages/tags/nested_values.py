@@ -14,6 +14,7 @@ from grammar_workers import tag_formats as formats
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.json_types import target_of, types_of_value
 from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS
+from grammar_workers.languages.tags.texts import StringTexts
 
 CONTAINERS = frozenset({"object", "array"})
 _OBJECT = {"properties", "required", "additionalProperties"}
@@ -73,6 +74,16 @@ class NestedValues(abc.ABC):
         """The JSON types of values; without containers where the schema says nothing."""
         found = types_of_value(schema, self._root)
         return found - CONTAINERS if len(found) == 7 else found
+
+    def kinds(self, schema: Any, pointer: str, depth: int, end: str) -> list[tuple[Kind, Any]]:
+        """The strings without `end`, the other scalars, and the objects and arrays around which `depth` others are."""
+        types = self.types(schema)
+        found: list[tuple[Kind, Any]] = []
+        if "string" in types:
+            found.append(("string", StringTexts(self.told(schema), (end,), but_json=False)))
+        if scalars := types - {"string"} - CONTAINERS:
+            found.append(("scalar", formats.JsonSchemaFormat(json_schema=self.told(schema, scalars))))
+        return found + self.containers(schema, pointer, depth + 1) if types & CONTAINERS else found
 
     def containers(self, schema: Any, pointer: str, depth: int) -> list[tuple[Kind, Any]]:
         """The objects and arrays among the values."""

@@ -56,11 +56,10 @@ def parameters_of(
     """The formats of arguments in a style, or in an element of one's own (then without more white space)."""
     if isinstance(format_, formats.ParametersFormat):
         written = _Parameters(format_.json_schema, format_.element, "", (), f"{pointer}/json_schema")
-        if format_.notation == "python":
-            return written.in_python(format_.separator)
         if format_.notation == "bare":
-            return written.bare(format_.separator, format_.quote)
-        return written.format(format_.separator)
+            return written.nested(BareValues, format_.quote, format_.separator)
+        element = written.python_element if format_.notation == "python" else written.element
+        return written.format(element, format_.separator)
     style: formats.Style = "qwen_xml"
     excludes: Sequence[str] = ()
     if isinstance(format_, formats.JsonSchemaFormat):
@@ -70,12 +69,12 @@ def parameters_of(
         if format_.max_whitespace_cnt is not None:
             whitespace_limit = format_.max_whitespace_cnt
     space = f"[ \\n\\r\\t]{{0,{whitespace_limit}}}" if whitespace_limit else ""
+    written = _Parameters(format_.json_schema, ELEMENTS.get(style, ""), space, excludes, f"{pointer}/json_schema")
     if style in ELEMENTS:
-        return _Parameters(format_.json_schema, ELEMENTS[style], space, excludes, f"{pointer}/json_schema").format()
+        return written.format(written.element)
     if excludes:
         raise UnsupportedFeatureError(f"excluded texts in the style {style}", pointer=f"{pointer}/excludes")
-    written = _Parameters(format_.json_schema, "", space, (), f"{pointer}/json_schema")
-    return written.cohere() if style == "cohere_xml" else written.minimax_m3()
+    return written.nested(CohereValues if style == "cohere_xml" else MinimaxM3Values, space)
 
 
 class _Parameters:
@@ -89,32 +88,20 @@ class _Parameters:
         self._pointer = pointer
         self._holes = [part for part in self._parts if part.startswith("$")]
 
-    def format(self, separator: str = "") -> formats.Format:
-        """Raises UnsupportedFeatureError for what elements in a row cannot say."""
-        return sequence([self._listed(self._element, separator), *self._spaces()])
+    def format(self, element: Callable[[str, Any], Any], separator: str = "") -> formats.Format:
+        """The arguments, each written by `element`; UnsupportedFeatureError for what elements in a row cannot say."""
+        return sequence([self._listed(element, separator), *self._spaces()])
 
-    def in_python(self, separator: str) -> formats.Format:
-        """The same in Python's notation."""
-        return sequence([self._listed(self._python_element, separator)])
+    def nested(
+        self, notation: Callable[[Any, dict[str, Any], str], NestedValues], mark: str, separator: str = ""
+    ) -> formats.Format:
+        """The same in a notation that has its own objects and arrays; `mark`: what it takes last."""
+        values = notation(self._schema, self._definitions(), mark)
 
-    def bare(self, separator: str, quote: str) -> formats.Format:
-        """The same in Gemma's notation."""
-        values = BareValues(self._schema, self._definitions(), quote)
-        return self._nested(values, separator)
-
-    def cohere(self) -> formats.Format:
-        """The same in Cohere's markup."""
-        return self._nested(CohereValues(self._schema, self._definitions(), self._space))
-
-    def minimax_m3(self) -> formats.Format:
-        """The same in MiniMax M3's markup."""
-        return self._nested(MinimaxM3Values(self._schema, self._definitions(), self._space))
-
-    def _nested(self, values: NestedValues, separator: str = "") -> formats.Format:
         def element(key: str, schema: Any) -> Any:
             return values.member(key, schema, f"{self._pointer}/properties/{escaped(key)}")
 
-        return sequence([self._listed(element, separator), *self._spaces()])
+        return self.format(element, separator)
 
     def _listed(self, element: Callable[[str, Any], Any], separator: str) -> Any:
         schema = self._schema if isinstance(self._schema, dict) else {}
@@ -132,7 +119,8 @@ class _Parameters:
                 raise UnsupportedFeatureError(f"the required property {key!a} has no schema", pointer=self._pointer)
         return Listed(elements, separator)
 
-    def _python_element(self, key: str, schema: Any) -> Any:
+    def python_element(self, key: str, schema: Any) -> Any:
+        """A property with its name, as Python writes it."""
         if re.fullmatch("[A-Za-z][A-Za-z0-9_]*", key) is None or keyword.iskeyword(key):
             raise UnsupportedFeatureError(
                 f"the name {key!a} in a call as Python writes it", pointer=f"{self._pointer}/properties/{escaped(key)}"
@@ -142,7 +130,8 @@ class _Parameters:
     def _spaces(self) -> list[Any]:
         return [formats.RegexFormat(pattern=self._space)] if self._space else []
 
-    def _element(self, key: str, schema: Any) -> Any:
+    def element(self, key: str, schema: Any) -> Any:
+        """A property with its name, as the element has it."""
         pointer = f"{self._pointer}/properties/{escaped(key)}"
         place = self._parts.index("$key")
         after = self._parts[place + 1]

@@ -50,12 +50,8 @@ class Values:
             what = "a JSON Schema" if self.json else "text with a limit in tokens" if nfa.boundaries else "tokens"
             message = f"a recursive grammar together with {what}: write rules that do not contain themselves"
             raise UnsupportedFeatureError(message, pointer=self.grammars[0])
-        budget = budget_of(limits)
-        edges: list[list[tuple[Label, int]]] = [
-            [*characters, *values] for characters, values in zip(nfa.characters, nfa.values, strict=True)
-        ]
-        name = RuleName("tags")
-        start = determinize_rule(name, RuleNfa(edges, nfa.silent, {nfa.last}), budget)
+        budget, name = budget_of(limits), RuleName("tags")
+        start = determinize_rule(name, nfa, budget)
         network = TransitionNetwork([*self.names, name], [*self.rules, start], len(self.rules))
         remove_dead(network, budget)
         return rule_graph(network, restriction, limits)

@@ -9,23 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import Budget
-from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.distinct.histories import Histories, levels_of
 from grammar_workers.matching.distinct.rows import ForbiddenTokens
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.ways import Ways
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
-from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached, check_bytes
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    CALL,
-    DISTINCT_SITE,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    STATE_INSTRUCTION,
-)
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -115,11 +108,7 @@ class DistinctRecognizer:
             return None
         if reached[3]:
             self._place_bytes += sum(_LEVEL_BYTES + len(level.position[1]) for level in levels_of(reached[3]))
-            if self.nbytes > self._limits.max_fsm_bytes:
-                raise LimitExceededError(
-                    f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of values that others must "
-                    "differ from (fixed limit max_fsm_bytes)"
-                )
+            check_bytes(self.nbytes, self._limits, "the automaton holds", " of values that others must differ from")
         return reached, self.may_end(reached), -1
 
     def _read(self, place: Place, token_id: TokenId) -> Place | None:
@@ -177,8 +166,8 @@ class DistinctRecognizer:
 def _begin_late(pushdown: PushdownAutomaton) -> bool:
     """Whether a first part may begin only once a rule has returned, such as that of white space behind the bracket."""
     instructions = pushdown.instructions
-    calls = (instructions[:, INSTRUCTION_MOVE] == CALL) & np.isin(
-        instructions[:, INSTRUCTION_SITE], pushdown.distinct[:, DISTINCT_SITE]
+    calls = (instructions[:, code.INSTRUCTION_MOVE] == code.CALL) & np.isin(
+        instructions[:, code.INSTRUCTION_SITE], pushdown.distinct[:, code.DISTINCT_SITE]
     )
     behind = pushdown.returns[pushdown.returns >= 0]
-    return bool(calls[pushdown.states[behind, STATE_INSTRUCTION]].any())
+    return bool(calls[pushdown.states[behind, code.STATE_INSTRUCTION]].any())

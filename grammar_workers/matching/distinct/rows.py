@@ -12,7 +12,6 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from grammar_workers.matching.distinct.histories import Histories, History, levels_of
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.ways import Ways
+from grammar_workers.memo import memoized
 from grammar_workers.types import MaskRow
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -215,11 +215,6 @@ class _Candidates:
         return places
 
 
-_known: weakref.WeakKeyDictionary[Vocabulary, _Tree] = weakref.WeakKeyDictionary()
-
-
+@memoized
 def _tree_of(vocabulary: Vocabulary) -> _Tree:
-    known = _known.get(vocabulary)
-    if known is None:
-        known = _known[vocabulary] = _Tree(vocabulary)
-    return known
+    return _Tree(vocabulary)

@@ -15,18 +15,8 @@ from grammar_workers.budget import Budget
 from grammar_workers.matching.distinct.histories import Histories, History
 from grammar_workers.matching.kernels.step import CALLED, READ
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.instructions import (
-    ACCEPT,
-    DISTINCT_ENDLESS,
-    DISTINCT_LABELS,
-    DISTINCT_NAMES,
-    DISTINCT_SITE,
-    SILENT_MOVES,
-    STATE_EXIT,
-    STATE_LITERAL,
-    STATE_ROW,
-)
 
 Place: TypeAlias = tuple[int, int, int, History]
 
@@ -46,7 +36,11 @@ class Steps:
             lambda row: frozenset(np.flatnonzero(pushdown.table[row] >= 0).tolist())
         )
         self._distinct = {
-            row[DISTINCT_SITE]: (row[DISTINCT_LABELS], bool(row[DISTINCT_NAMES]), bool(row[DISTINCT_ENDLESS]))
+            row[code.DISTINCT_SITE]: (
+                row[code.DISTINCT_LABELS],
+                bool(row[code.DISTINCT_NAMES]),
+                bool(row[code.DISTINCT_ENDLESS]),
+            )
             for row in pushdown.distinct.tolist()
         }
 
@@ -73,20 +67,20 @@ class Steps:
                     history = self._histories.returned(history, counts=event < self._distinct[site][0])
                     if history is None:
                         return None
-        return state, counter, frame, None if state == ACCEPT else history
+        return state, counter, frame, None if state == code.ACCEPT else history
 
     def bytes_at(self, place: Place) -> set[int]:
         """The bytes that may be read here, some of which may still be forbidden."""
         self._budget.spend(1)
         found: set[int] = set()
         state, counter, frame, _ = place
-        for _ in range(SILENT_MOVES):
+        for _ in range(code.SILENT_MOVES):
             columns = self._state(state)
-            if columns[STATE_LITERAL] >= 0:
-                found.add(columns[STATE_LITERAL])
-            if columns[STATE_ROW] >= 0:
-                found |= self._row_bytes(columns[STATE_ROW])
-            if columns[STATE_EXIT] < 0:
+            if columns[code.STATE_LITERAL] >= 0:
+                found.add(columns[code.STATE_LITERAL])
+            if columns[code.STATE_ROW] >= 0:
+                found |= self._row_bytes(columns[code.STATE_ROW])
+            if columns[code.STATE_EXIT] < 0:
                 break
             state, counter, frame = self._recognizer.leave((state, counter, frame))
             if state < 0:
@@ -95,5 +89,5 @@ class Steps:
 
     def literal_at(self, place: Place) -> int:
         """The byte that leads to the next state, the only one in most names and constants; -1 for none."""
-        literal: int = self._state(place[0])[STATE_LITERAL]
+        literal: int = self._state(place[0])[code.STATE_LITERAL]
         return literal

@@ -6,8 +6,9 @@ emitted: what cannot be shown is refused, for the text would have no end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from grammar_workers.dfa.reached import reached
 from grammar_workers.languages.json_schema.assertions import PropertyCount
 from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
@@ -81,11 +82,8 @@ def _always_ends(graph: Graph, leads_on: Callable[[Node, Edge, tuple[bool, ...]]
         for edge in edges:
             for label, target in edge.targets.items():
                 sources.setdefault(target, []).append((node, edge, label))
-    good = set(graph.closings)
-    pending = list(good)
-    while pending:
-        for node, led_by, label in sources.get(pending.pop(), ()):
-            if node not in good and (led_by is None or leads_on(node, led_by, label)):
-                good.add(node)
-                pending.append(node)
-    return good == {*graph.closings, *graph.edges, *graph.skips}
+
+    def good_before(node: Node) -> Iterator[Node]:
+        return (of for of, edge, label in sources.get(node, ()) if edge is None or leads_on(of, edge, label))
+
+    return reached(graph.closings, good_before) == {*graph.closings, *graph.edges, *graph.skips}

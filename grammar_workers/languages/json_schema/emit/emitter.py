@@ -32,7 +32,6 @@ from grammar_workers.languages.json_schema.emit.separators import Separators
 from grammar_workers.languages.json_schema.emit.unsatisfiable import contradiction_in
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
 from grammar_workers.languages.json_schema.solve.arrays import Arrays
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
@@ -40,6 +39,7 @@ from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder, no_moves

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Sequence
 
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, relabel, restrict
 from grammar_workers.languages.json_schema.logic import TRUE
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import NEVER, Guard, union_guards
 from grammar_workers.pushdown.builder import Beside, PushdownBuilder
 from grammar_workers.pushdown.json_text import encode_string_body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
-from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import Guard
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -38,9 +38,7 @@ class Separators:
         """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
         builder = self._builder
         if self._compact:
-            op = 0
-            if mark != NO_MARK:
-                op = builder.op(guard=mark.guard, assign=mark.assign, set_bit=mark.set_bit)
+            op = 0 if mark == NO_MARK else builder.op(**mark._asdict())
             return builder.literal(b": ", op=op, end_op=call)
         value = self.gap(builder.state(op=call))
         colon = builder.literal(b":", end_op=builder.goto(value))
@@ -54,11 +52,4 @@ class Separators:
             limit = self._limit
             builder.fill(again, row=row, exit_label=0, op=builder.op(guard=[(0, limit - 1)], increment_to=limit))
             self._whitespace = builder.state(row=row, exit_label=0)
-        return builder.op(
-            move=CALL,
-            target=self._whitespace,
-            site=[following],
-            guard=mark.guard,
-            assign=mark.assign,
-            set_bit=mark.set_bit,
-        )
+        return builder.op(move=CALL, target=self._whitespace, site=[following], **mark._asdict())

@@ -84,7 +84,7 @@ class ContainerKeywords:
         if "contains" in schema:
             least = schema.count("minContains")
             most = schema.count("maxContains")
-            if most is None or self._leaves_out(schema, "maxContains"):
+            if most is None or self._left_out.leaves_out(schema, "maxContains"):
                 contained, most = schema.one("contains"), None
             else:
                 contained = self._strictly(schema, "contains", "maxContains")
@@ -92,18 +92,13 @@ class ContainerKeywords:
             if number.minimum or most is not None:
                 parts.append(self._pool.atom(JsonType.ARRAY, number))
         if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
-            try:
+            with self._left_out.unless_unsupported(schema, "uniqueItems"):
                 parts.append(self._unique(schema))
-            except UnsupportedFeatureError as error:
-                self._left_out.leave_out(error, schema.schema, schema.scope, "uniqueItems")
         return self._pool.all_of(parts)
-
-    def _leaves_out(self, schema: SchemaKeywords, keyword: str) -> bool:
-        return self._left_out.leaves_out(schema.schema, schema.scope, keyword)
 
     def _strictly(self, schema: SchemaKeywords, keyword: str, judge: str) -> FormulaId:
         """The schema that `keyword` holds, of which `judge` needs to know exactly what it allows."""
-        with self._left_out.strict_inside(schema.schema, judge):
+        with self._left_out.strict_inside(schema, judge):
             return schema.one(keyword)
 
     def _unique(self, schema: SchemaKeywords) -> FormulaId:
@@ -143,7 +138,7 @@ class ContainerKeywords:
             # Which properties are additional is not known.
             if "additionalProperties" in schema and additional != TRUE:
                 error = UnsupportedFeatureError("a pattern beside it is not enforced")
-                self._left_out.leave_out(error, schema.schema, schema.scope, "additionalProperties")
+                self._left_out.leave_out(error, schema, "additionalProperties")
             patterns, additional = known, TRUE
         required = property_names(schema["required"], schema.scope.below("required")) if "required" in schema else ()
         if properties or patterns or required or additional != TRUE:
@@ -160,7 +155,7 @@ class ContainerKeywords:
                 f"minProperties is supported {RESTRICTIONS['minProperties']}",
                 pointer=schema.scope.below("minProperties").pointer,
             )
-            self._left_out.leave_out(error, schema.schema, schema.scope, "minProperties")
+            self._left_out.leave_out(error, schema, "minProperties")
             least = 0
         if least or most is not None:
             count = pool.atom(JsonType.OBJECT, PropertyCount(least, most))
@@ -172,12 +167,10 @@ class ContainerKeywords:
 
     def _is_known(self, schema: SchemaKeywords, pattern: str) -> bool:
         where = schema.scope.below("patternProperties", pattern)
-        try:
+        with self._left_out.unless_unsupported(schema, "patternProperties", pattern):
             checked_pattern(pattern, where, search_automaton, self._limits)
-        except UnsupportedFeatureError as error:
-            self._left_out.leave_out(error, schema.schema, schema.scope, "patternProperties", pattern)
-            return False
-        return True
+            return True
+        return False
 
     def _dependencies(self, schema: SchemaKeywords) -> Iterator[FormulaId]:
         """Each as: not an object, or without the property, or what it implies."""
@@ -205,10 +198,10 @@ class ContainerKeywords:
             self._references.notes.append(f"{schema.scope.below('allOf').pointer}: {_CLOSED_PARTS}")
         if "anyOf" in schema:
             parts.append(pool.any_of(schema.listed("anyOf")))
-        if "oneOf" in schema and self._leaves_out(schema, "oneOf"):
+        if "oneOf" in schema and self._left_out.leaves_out(schema, "oneOf"):
             parts.append(pool.any_of(schema.listed("oneOf")))
         elif "oneOf" in schema:
-            with self._left_out.strict_inside(schema.schema, "oneOf"):
+            with self._left_out.strict_inside(schema, "oneOf"):
                 options = schema.listed("oneOf")
             parts.append(
                 pool.any_of(
@@ -216,9 +209,9 @@ class ContainerKeywords:
                     for i, option in enumerate(options)
                 )
             )
-        if "not" in schema and not self._leaves_out(schema, "not"):
+        if "not" in schema and not self._left_out.leaves_out(schema, "not"):
             parts.append(pool.not_(self._strictly(schema, "not", "not")))
-        if "if" in schema and not self._leaves_out(schema, "if"):
+        if "if" in schema and not self._left_out.leaves_out(schema, "if"):
             condition = self._strictly(schema, "if", "if")
             then, otherwise = schema.one("then"), schema.one("else")
             parts.append(pool.any_of([pool.all_of([condition, then]), pool.all_of([pool.not_(condition), otherwise])]))
@@ -242,19 +235,12 @@ class ContainerKeywords:
         pool = self._pool
         parts = []
         for keyword in UNEVALUATED:
-            if keyword in schema and not self._leaves_out(schema, keyword):
+            if keyword in schema and not self._left_out.leaves_out(schema, keyword):
                 rest = schema.one(keyword)
-                try:
-                    evaluations = self._unevaluated.evaluations(schema, keyword)
-                except UnsupportedFeatureError as error:
-                    self._left_out.leave_out(error, schema.schema, schema.scope, keyword)
-                    continue
-                parts.append(
-                    pool.any_of(
-                        pool.all_of([condition, self._remaining(keyword, evaluated, rest)])
-                        for evaluated, condition in evaluations.items()
-                    )
-                )
+                with self._left_out.unless_unsupported(schema, keyword):
+                    cases = self._unevaluated.evaluations(schema, keyword).items()
+                    remaining = (pool.all_of([when, self._remaining(keyword, but, rest)]) for but, when in cases)
+                    parts.append(pool.any_of(remaining))
         return pool.all_of(parts)
 
     def _remaining(self, keyword: str, evaluated: Evaluated, rest: FormulaId) -> FormulaId:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.keywords import REFERRING
@@ -33,12 +32,8 @@ class Definitions:
         for keyword in REFERRING:
             if keyword in schema:
                 self._pool.spend(_STEPS_OF_REFERENCE)
-                try:
-                    contents, target = self._references.resolve(schema[keyword], keyword, schema.scope)
-                except UnsupportedFeatureError as error:
-                    self._left_out.leave_out(error, schema.schema, schema.scope, keyword)
-                    continue
-                parts.append(self.refer(contents, target))
+                with self._left_out.unless_unsupported(schema, keyword):
+                    parts.append(self.refer(*self._references.resolve(schema[keyword], keyword, schema.scope)))
         return self._pool.all_of(parts)
 
     def refer(self, contents: Any, scope: Scope) -> FormulaId:

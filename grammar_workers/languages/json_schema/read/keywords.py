@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
@@ -108,6 +109,18 @@ def misspelt(name: str) -> str | None:
     alike = near is not None and near.casefold() == name.casefold().replace("_", "")
     certain = alike or (near is not None and len(near) >= _SHORTEST_MISSPELT and "_" not in name)
     return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
+
+
+def schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str | int, ...], Any]]:
+    """Return the schemas that a keyword holds, each with the name or index below the keyword, () where it is the value.
+
+    What a keyword holds that must be an object of schemas, but is none, has none.
+    """
+    if keyword in SCHEMA_MAPS:
+        return [((name,), part) for name, part in value.items()] if isinstance(value, dict) else []
+    if keyword not in SUBSCHEMAS and keyword not in SCHEMA_LISTS:
+        return []
+    return [((index,), part) for index, part in enumerate(value)] if isinstance(value, list) else [((), value)]
 
 
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)

@@ -19,15 +19,7 @@ import referencing.jsonschema
 
 from grammar_workers import validation
 from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
-from grammar_workers.languages.json_schema.read.keywords import (
-    NEWEST,
-    SCHEMA_LISTS,
-    SCHEMA_MAPS,
-    SUBSCHEMAS,
-    Dialect,
-    dialect_of,
-    standard,
-)
+from grammar_workers.languages.json_schema.read.keywords import NEWEST, Dialect, dialect_of, schemas_in, standard
 from grammar_workers.near_names import NearNames
 
 _SPECIFICATIONS = {
@@ -302,8 +294,4 @@ def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
         if current is not schema and isinstance(current.get("$id"), str):
             continue
         yield current
-        for keyword, value in current.items():
-            if keyword in SUBSCHEMAS or keyword in SCHEMA_LISTS:
-                pending.extend(value if isinstance(value, list) else [value])
-            elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-                pending.extend(value.values())
+        pending += [part for keyword, value in current.items() for _, part in schemas_in(keyword, value)]

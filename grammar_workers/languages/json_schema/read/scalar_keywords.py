@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -27,7 +27,6 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read import formats
 from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
@@ -35,6 +34,7 @@ from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKey
 from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.regex.leading_conditions import apart
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import Substring
 from grammar_workers.validation import pointer, unknown_field
@@ -133,11 +133,9 @@ class ScalarKeywords:
         if minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
-            try:
+            with self._left_out.unless_unsupported(schema, "pattern"):
                 patterns = self._patterns(schema["pattern"], schema.scope.below("pattern"))
                 parts += [self._pool.atom(JsonType.STRING, StringPattern(pattern)) for pattern in patterns]
-            except UnsupportedFeatureError as error:
-                self._left_out.leave_out(error, schema.schema, schema.scope, "pattern")
         if "format" in schema:
             parts.append(self._format(schema["format"], schema.scope))
         if "x-turnstile" in schema:

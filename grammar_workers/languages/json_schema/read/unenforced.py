@@ -24,6 +24,7 @@ from typing import Any
 
 from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.read.references import Scope
+from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
 from grammar_workers.types import UnenforcedKeyword
 from grammar_workers.validation import pointer as pointer_of
 
@@ -79,33 +80,41 @@ class Unenforced:
         if self._report:
             self._referrers.setdefault(location, []).append((self._definition, tuple(self._open)))
 
+    @contextlib.contextmanager
+    def unless_unsupported(self, schema: SchemaKeywords, keyword: str, name: str | None = None) -> Iterator[None]:
+        """Leave a keyword of `schema`, or the part of it with this name, out where what runs inside cannot read it."""
+        try:
+            yield
+        except UnsupportedFeatureError as error:
+            self.leave_out(error, schema, keyword, name)
+
     def leave_out(
-        self, error: UnsupportedFeatureError, schema: Any, scope: Scope, keyword: str, name: str | None = None
+        self, error: UnsupportedFeatureError, schema: SchemaKeywords, keyword: str, name: str | None = None
     ) -> None:
         """Leave a keyword of `schema` out because of `error`, or raise that; with `name` only this part of it."""
         if not self._report:
             todo = "change the schema, or leave this out and have it named: `on_unsupported: report`"
             message = f"{error.message}; {todo}"
             raise UnsupportedFeatureError(message, pointer=error.pointer, position=error.position) from error
-        site = (id(schema), keyword, name)
+        site = (id(schema.schema), keyword, name)
         self._add(site, error.message)
-        self._meet(site, scope)
+        self._meet(site, schema.scope)
 
-    def leaves_out(self, schema: Any, scope: Scope, keyword: str) -> bool:
+    def leaves_out(self, schema: SchemaKeywords, keyword: str) -> bool:
         """Whether an earlier reading has found that this keyword of `schema` must be left out: it is then named."""
-        site = (id(schema), keyword, None)
+        site = (id(schema.schema), keyword, None)
         if site not in self._left_out:
             return False
-        self._meet(site, scope)
+        self._meet(site, schema.scope)
         return True
 
     @contextlib.contextmanager
-    def strict_inside(self, schema: Any, keyword: str) -> Iterator[None]:
+    def strict_inside(self, schema: SchemaKeywords, keyword: str) -> Iterator[None]:
         """What is read inside must not be weakened, else this keyword of `schema` must be left out."""
         if not self._report:
             yield
             return
-        self._open.append((id(schema), keyword, None))
+        self._open.append((id(schema.schema), keyword, None))
         try:
             yield
         finally:

@@ -17,9 +17,9 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.json_schema.assertions import FormulaId, ObjectShape, PropertyCount, PropertyNames
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Counts, Demand, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import COUNTER_BITS
 
 _MAX_TRACKED = 8

@@ -24,6 +24,7 @@ from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.solve.text_language import fixed_label
+from grammar_workers.memo import memoized
 
 
 # These are plain tuples because they are made, hashed and compared for every move between nodes.
@@ -126,7 +127,6 @@ class DerivativeGraph:
         self.pool = pool
         self.formulas = formulas
         self.atoms = pool.atoms(*formulas)
-        self._nodes: dict[tuple[tuple[FormulaId, ...], int, Counts], Node] = {}
         self._conjunction = pool.conjunction(formulas[0])
         fixed = fixed_label(formulas)
         self.is_plain = self._conjunction is not None and fixed is not None and all(map(self._is_shape, self.atoms))
@@ -140,12 +140,10 @@ class DerivativeGraph:
         """The node before all parts, entered at position 0."""
         return self.node(self.formulas, 0, Counts())
 
+    @memoized
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
         """The one node with these formulas and counts that stands for `position`."""
-        known = self._nodes.get((formulas, position, counts))
-        if known is None:
-            known = self._nodes[formulas, position, counts] = Node(formulas, position, counts)
-        return known
+        return Node(formulas, position, counts)
 
     @property
     def width(self) -> int:

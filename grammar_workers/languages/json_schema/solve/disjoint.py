@@ -10,7 +10,7 @@ from __future__ import annotations
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId, JsonType, ObjectShape
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, Atom, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.memo import memoized
 
 
 class Disjointness:

@@ -20,9 +20,9 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, Size, count_texts
 from grammar_workers.languages.json_schema.solve.strings import Classified, NameTest, Strings
+from grammar_workers.memo import memoized
 
 _MOST_FEW = 32
 

@@ -21,7 +21,6 @@ from grammar_workers.languages.json_schema.assertions import (
 )
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import (
     Counts,
     Demand,
@@ -34,6 +33,7 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
 from grammar_workers.languages.json_schema.solve.name_classes import NameClasses
 from grammar_workers.languages.json_schema.solve.sizes import ENOUGH
 from grammar_workers.languages.json_schema.solve.strings import Strings
+from grammar_workers.memo import memoized
 
 _MAX_UNROLLED = 1000
 """The most numbers of properties that are told apart."""

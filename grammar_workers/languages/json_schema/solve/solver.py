@@ -20,7 +20,6 @@ from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.languages.json_schema.solve.arrays import Arrays
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Move, Node
@@ -32,6 +31,7 @@ from grammar_workers.languages.json_schema.solve.sizes import Size, size_of
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
+from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions, Limits
 
 Constants: TypeAlias = Mapping[JsonType, bytes]

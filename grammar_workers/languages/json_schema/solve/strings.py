@@ -24,13 +24,13 @@ from grammar_workers.languages.json_schema.assertions import (
 )
 from grammar_workers.languages.json_schema.labels import Label, Labelling
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.languages.substring import spans
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 from grammar_workers.pushdown.strings import has_length

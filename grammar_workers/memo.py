@@ -16,8 +16,9 @@ def memoized(
 ) -> Callable[Concatenate[_Self, _Arguments], _Result]:
     """A method of which each object remembers the results, by the arguments: hashable ones, given by position.
 
-    For methods of which nothing but the arguments and what never changes decides the result. The results lie in the
-    object itself, so they are freed with it by reference counts: a compilation leaves no cycles behind.
+    For methods of which nothing but the arguments and what never changes decides the result, and for those that give
+    each thing its number: a thing that comes again has the number that it got. The results lie in the object itself, so
+    they are freed with it by reference counts: a compilation leaves no cycles behind.
     """
     attribute = f"_results_of_{method.__name__}"
 
@@ -28,9 +29,10 @@ def memoized(
         if results is None:
             results = {}
             setattr(self, attribute, results)
-        elif arguments in results:
-            return results[arguments]
-        result = results[arguments] = method(self, *arguments)  # type: ignore[call-arg]
+        # Stands for no result: arguments may be large, and are hashed once.
+        result = results.get(arguments, results)
+        if result is results:
+            result = results[arguments] = method(self, *arguments)  # type: ignore[call-arg]
         return result
 
     return recalled  # type: ignore[return-value]
