@@ -383,7 +383,7 @@ def test_within_a_budget_only_what_can_still_be_completed_is_allowed(
 def test_a_budget_that_nothing_fits_into_is_refused() -> None:
     fsm = automaton("x{5}")
     for emitted, most in (([], 4), ([ord("x")] * 3, 4)):
-        with pytest.raises(RequestError, match="finish_within_budget: the shortest output found needs"):
+        with pytest.raises(RequestError, match="`finish_within_budget`: the shortest output found needs"):
             RequestGrammar(fsm, {END}, emitted_token_ids=emitted, max_tokens=most)
     grammar = RequestGrammar(fsm, {END}, max_tokens=5)
     assert grammar.accept_tokens("r", [ord("x")] * 5) and row(grammar) == {END}

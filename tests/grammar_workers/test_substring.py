@@ -233,11 +233,6 @@ def test_a_malformed_extension_is_rejected_at_its_place(extension: Any, pointer:
     assert error.value.pointer == "/properties/quote" + pointer
 
 
-def test_another_extension_is_noted_as_ignored() -> None:
-    specification = {"type": "json_schema", "schema": {"type": "string", "x-turnstile": {"whitespace": "flexible"}}}
-    assert "#: ignored keyword 'x-turnstile'" in compile_grammar(specification, bytes_vocabulary()).notes
-
-
 def test_a_surrogate_is_no_text() -> None:
     with pytest.raises(GrammarError, match="surrogate") as error:
         compile_grammar(substring("a\ud800"), bytes_vocabulary())

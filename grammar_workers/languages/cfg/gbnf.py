@@ -15,7 +15,7 @@ import re
 from typing import ClassVar
 
 from grammar_workers.dfa import charset
-from grammar_workers.languages.cfg.syntax import Characters, Expression, Grammar, Repeat, Rule, Sequence, literal
+from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.options import Limits
 
@@ -30,7 +30,7 @@ _BOUNDS = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 _PLAIN = re.compile(r'[^"\\\n\ud800-\udfff]+')
 
 
-def read_gbnf(text: str, limits: Limits) -> Grammar:
+def read_gbnf(text: str, limits: Limits) -> syntax.Grammar:
     """Parse a GBNF text.
 
     Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
@@ -44,8 +44,8 @@ class _Reader(TextCursor):
     escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", **{character: character for character in "\\\"[]^-/'"}}
     keeps_unknown_escapes = False
 
-    def read(self) -> Grammar:
-        rules: dict[str, Rule] = {}
+    def read(self) -> syntax.Grammar:
+        rules: dict[str, syntax.Rule] = {}
         self.match(_SPACE)
         while not self.at_end:
             begin = self.position
@@ -56,33 +56,33 @@ class _Reader(TextCursor):
                 self.fail(f"`::=` is missing after {name[0]!r}", begin)
             if name[0] in rules:
                 self.fail(f"the rule {name[0]!r} is defined twice", begin)
-            rules[name[0]] = Rule(self.alternatives(), begin)
+            rules[name[0]] = syntax.Rule(self.alternatives(), begin)
             if self.peek() == ")":
                 self.fail("unbalanced ')'")
         if START not in rules:
             self.fail(f"there is no rule named {START!r}", 0)
-        return Grammar(rules, START, self.text, formats=self.placed_formats)
+        return syntax.Grammar(rules, START, self.text, formats=self.placed_formats)
 
-    def sequence(self) -> Expression:
-        items: list[Expression] = []
+    def sequence(self) -> syntax.Expression:
+        items: list[syntax.Expression] = []
         self.match(_SPACE)
         while not self.at_end and self.peek() not in "|)" and not _NEXT_RULE.match(self.text, self.position):
             item = self._atom()
             self.match(_SPACE)
             while (bounds := self._quantifier()) is not None:
-                item = Repeat(item, *bounds)
+                item = syntax.Repeat(item, *bounds)
                 self.match(_SPACE)
             items.append(item)
-        return items[0] if len(items) == 1 else Sequence(tuple(items))
+        return items[0] if len(items) == 1 else syntax.Sequence(tuple(items))
 
-    def _atom(self) -> Expression:
+    def _atom(self) -> syntax.Expression:
         begin = self.position
         if self.take('"'):
             return self._literal(begin)
         if self.take("["):
             return self._class(begin)
         if self.take("."):
-            return Characters((charset.ALL,))
+            return syntax.Characters((charset.ALL,))
         if self.take("("):
             return self.group(")", begin)
         return self.token() or self.reference(_NAME)
@@ -96,16 +96,16 @@ class _Reader(TextCursor):
             self.fail("malformed repetition; write {n}, {n,} or {n,m}", begin)
         return self.bounds(found[1] or "0", found[3] or (None if found[2] else found[1]), begin)
 
-    def _literal(self, begin: int) -> Expression:
+    def _literal(self, begin: int) -> syntax.Expression:
         characters = []
         while not self.take('"'):
             if self.at_end or self.peek() == "\n":
                 self.fail("missing '\"'", begin)
             plain = self.match(_PLAIN)
             characters.append(plain[0] if plain else self.character())
-        return literal("".join(characters))
+        return syntax.literal("".join(characters))
 
-    def _class(self, begin: int) -> Expression:
+    def _class(self, begin: int) -> syntax.Expression:
         negated = self.take("^")
         intervals: list[tuple[int, int]] = []
         while not self.take("]"):
@@ -120,4 +120,4 @@ class _Reader(TextCursor):
                     self.fail("character range out of order", at)
             intervals.append((ord(low), ord(high)))
         members = charset.make(intervals)
-        return Characters((charset.complement(members) if negated else members,))
+        return syntax.Characters((charset.complement(members) if negated else members,))

@@ -28,24 +28,10 @@ from typing import ClassVar, TypeVar
 
 from grammar_workers.dfa.dfa import without_longer
 from grammar_workers.errors import GrammarError
+from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.lark_common import COMMON_TERMINALS
 from grammar_workers.languages.cfg.lark_templates import Definition, Templates
 from grammar_workers.languages.cfg.lark_terminals import COMMON, Terminals
-from grammar_workers.languages.cfg.syntax import (
-    Alternatives,
-    Characters,
-    Expression,
-    Grammar,
-    Marker,
-    Pattern,
-    Reference,
-    Regular,
-    Repeat,
-    Rule,
-    Sequence,
-    Template,
-    references,
-)
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.options import Limits
 from grammar_workers.tag_formats import JsonSchemaFormat
@@ -75,7 +61,7 @@ _LAZY_PREFIX = "LAZY "
 _DIRECTIVE = re.compile(r"%[a-z_]*")
 
 
-def read_lark(text: str, limits: Limits) -> Grammar:
+def read_lark(text: str, limits: Limits) -> syntax.Grammar:
     """Parse a Lark grammar.
 
     Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
@@ -84,7 +70,7 @@ def read_lark(text: str, limits: Limits) -> Grammar:
 
 
 @functools.cache
-def _common_terminals() -> dict[str, Rule]:
+def _common_terminals() -> dict[str, syntax.Rule]:
     return _Reader(COMMON_TERMINALS, Limits(), prefix=COMMON).definitions()
 
 
@@ -105,14 +91,14 @@ class _Reader(TextCursor):
     def __init__(self, text: str, limits: Limits, prefix: str = "") -> None:
         super().__init__(text, limits)
         self._prefix = prefix
-        self._rules: dict[str, Rule] = {}
-        self._terminals: dict[str, Rule] = {}
+        self._rules: dict[str, syntax.Rule] = {}
+        self._terminals: dict[str, syntax.Rule] = {}
         self._templates: dict[str, Definition] = {}
-        self._ignored: list[Expression] = []
+        self._ignored: list[syntax.Expression] = []
         self._lazy: dict[str, int] = {}
         self._in_terminal = False
 
-    def read(self) -> Grammar:
+    def read(self) -> syntax.Grammar:
         self.definitions()
         if START not in self._rules:
             self.fail(f"there is no rule named {START!r}", 0)
@@ -120,49 +106,50 @@ class _Reader(TextCursor):
         terminals = Terminals({**_common_terminals(), **self._terminals}, self._limits, self._raise)
         terminals.check(self._terminals)
         compiled = {
-            name: Rule(self._compiled(rule.expression, terminals), rule.position) for name, rule in rules.items()
+            name: syntax.Rule(self._compiled(rule.expression, terminals), rule.position) for name, rule in rules.items()
         }
-        used = {one.name: one for rule in compiled.values() for one in references(rule.expression)}
+        used = {one.name: one for rule in compiled.values() for one in syntax.references(rule.expression)}
         for name, reference in used.items():
             if _is_terminal(name):
                 terminal = terminals.compile(reference)
-                compiled[name] = Rule(self._shortest(terminal, name) if name in self._lazy else terminal, 0)
+                compiled[name] = syntax.Rule(self._shortest(terminal, name) if name in self._lazy else terminal, 0)
         # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
-        compiled[_IGNORED] = Rule(terminals.ignored(self._ignored), 0)
-        compiled["%start"] = Rule(Sequence((Reference(_IGNORED, 0), Reference(START, rules[START].position))), 0)
+        compiled[_IGNORED] = syntax.Rule(terminals.ignored(self._ignored), 0)
+        begin = tuple(syntax.Reference(name, 0) for name in (_IGNORED, START))
+        compiled["%start"] = syntax.Rule(syntax.Sequence(begin), 0)
         contexts = terminals.contexts
         if self.placed_formats and contexts.automaton is not None:
             self.refuse(
                 "tokens and `%json` beside a condition on the text around a terminal, which ignored text may have, too",
                 self.placed_formats[0].position,
             )
-        return Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton, self.placed_formats)
+        return syntax.Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton, self.placed_formats)
 
-    def _shortest(self, terminal: Expression, name: str) -> Expression:
+    def _shortest(self, terminal: syntax.Expression, name: str) -> syntax.Expression:
         """What of a lazy rule has no shorter text of the rule as its beginning."""
-        if isinstance(terminal, Regular):
-            return Regular(without_longer(terminal.automaton))
-        if not isinstance(terminal, Characters):
+        if isinstance(terminal, syntax.Regular):
+            return syntax.Regular(without_longer(terminal.automaton))
+        if not isinstance(terminal, syntax.Characters):
             self.refuse("a condition on the text around a lazy rule", self._lazy[name])
         return terminal
 
-    def _expanded(self) -> dict[str, Rule]:
+    def _expanded(self) -> dict[str, syntax.Rule]:
         try:
             return Templates(self._templates, self._limits.max_nesting).expand(self._rules)
         except GrammarError as error:
             self._raise(type(error), error.message, error.position)
 
-    def _compiled(self, expression: Expression, terminals: Terminals) -> Expression:
+    def _compiled(self, expression: syntax.Expression, terminals: Terminals) -> syntax.Expression:
         """The expression of a rule with automata in place of strings and regular expressions."""
-        if isinstance(expression, Pattern):
+        if isinstance(expression, syntax.Pattern):
             return terminals.compile(expression)
-        if isinstance(expression, Sequence | Alternatives):
+        if isinstance(expression, syntax.Sequence | syntax.Alternatives):
             return type(expression)(tuple(self._compiled(item, terminals) for item in expression.items))
-        if isinstance(expression, Repeat):
-            return Repeat(self._compiled(expression.item, terminals), expression.low, expression.high)
+        if isinstance(expression, syntax.Repeat):
+            return syntax.Repeat(self._compiled(expression.item, terminals), expression.low, expression.high)
         return expression
 
-    def definitions(self) -> dict[str, Rule]:
+    def definitions(self) -> dict[str, syntax.Rule]:
         """Read the whole text and return the terminals that it defines."""
         self.match(_ANY_SPACE)
         while not self.at_end:
@@ -202,7 +189,7 @@ class _Reader(TextCursor):
         if _LAZY_PREFIX + name[0] in self._lazy:
             self._define(_LAZY_PREFIX + name[0], expression, begin)
             self._in_terminal = False
-            expression = self._terminal(Reference(_LAZY_PREFIX + name[0], begin))
+            expression = self._terminal(syntax.Reference(_LAZY_PREFIX + name[0], begin))
         self._define(name[0], expression, begin, parameters)
 
     def _parameters(self, name: str, begin: int) -> tuple[str, ...]:
@@ -232,7 +219,7 @@ class _Reader(TextCursor):
         return tuple(found)
 
     def _define(
-        self, name: str, expression: Expression, position: int, parameters: tuple[str, ...] | None = None
+        self, name: str, expression: syntax.Expression, position: int, parameters: tuple[str, ...] | None = None
     ) -> None:
         name = self._prefix + name
         if name in self._rules or name in self._terminals or name in self._templates:
@@ -240,9 +227,9 @@ class _Reader(TextCursor):
         if parameters is not None:
             self._templates[name] = Definition(parameters, expression, position)
         elif _is_terminal(name.removeprefix(self._prefix)):
-            self._terminals[name] = Rule(expression, position)
+            self._terminals[name] = syntax.Rule(expression, position)
         else:
-            self._rules[name] = Rule(expression, position)
+            self._rules[name] = syntax.Rule(expression, position)
 
     def _directive(self) -> None:
         begin = self.position
@@ -271,12 +258,12 @@ class _Reader(TextCursor):
                 if not found or not _is_terminal(found[0]):
                     self.fail("the new name of an imported terminal is expected here")
                 alias = found[0]
-            self._define(alias, Reference(COMMON + name, begin), begin)
+            self._define(alias, syntax.Reference(COMMON + name, begin), begin)
         elif self.take("("):
 
             def imported() -> None:
                 name = self._imported()
-                self._define(name, Reference(COMMON + name, begin), begin)
+                self._define(name, syntax.Reference(COMMON + name, begin), begin)
 
             self._listed(imported, ")", begin)
         else:
@@ -292,9 +279,9 @@ class _Reader(TextCursor):
 
     # -- expressions ---------------------------------------------------------------------------------------------
 
-    def sequence(self) -> Expression:
+    def sequence(self) -> syntax.Expression:
         # A leading `|`, as in a list of alternatives one a line, stands for an empty one in Lark, too.
-        items: list[Expression] = []
+        items: list[syntax.Expression] = []
         while True:
             self._skip()
             if self.at_end or self.peek() in "|)]\r\n":
@@ -303,27 +290,27 @@ class _Reader(TextCursor):
                 self._skip()
                 break
             items.append(self._repeated())
-        return items[0] if len(items) == 1 else Sequence(tuple(items))
+        return items[0] if len(items) == 1 else syntax.Sequence(tuple(items))
 
-    def _repeated(self) -> Expression:
+    def _repeated(self) -> syntax.Expression:
         item = self._atom()
         self._skip()
         begin = self.position
         if bounds := self.simple_repeat():
-            return Repeat(item, *bounds)
+            return syntax.Repeat(item, *bounds)
         if self.take("~"):
             found = self.match(_TIMES)
             if not found:
                 self.fail("a count is expected after `~`")
-            return Repeat(item, *self.bounds(found[1], found[2] or found[1], begin))
+            return syntax.Repeat(item, *self.bounds(found[1], found[2] or found[1], begin))
         return item
 
-    def _atom(self) -> Expression:
+    def _atom(self) -> syntax.Expression:
         begin = self.position
         for opening, closing in ("()", "[]"):
             if self.take(opening):
                 inner = self.group(closing, begin)
-                return Repeat(inner, 0, 1) if opening == "[" else inner
+                return syntax.Repeat(inner, 0, 1) if opening == "[" else inner
         if self.peek() == '"':
             return self._terminal(self._string(begin))
         if self.peek() == "/":
@@ -334,15 +321,15 @@ class _Reader(TextCursor):
             return self._terminal(found)
         name = self.reference(_NAME).name
         if self.take("{"):
-            return Template(name, self._arguments(name, begin), begin)
-        reference = Reference(self._prefix + name, begin)
+            return syntax.Template(name, self._arguments(name, begin), begin)
+        reference = syntax.Reference(self._prefix + name, begin)
         if _is_terminal(name):
             return self._terminal(reference)
         if self._in_terminal:
             self.fail(f"the rule {name!r} inside a terminal; write its name in upper case", begin)
         return reference
 
-    def _json(self) -> Marker | None:
+    def _json(self) -> syntax.Marker | None:
         """A JSON value of the schema behind `%json`."""
         begin = self.position
         if not self.take("%json"):
@@ -354,7 +341,7 @@ class _Reader(TextCursor):
         except (ValueError, RecursionError):
             self.fail("a JSON Schema, an object or a boolean, is expected after `%json`")
 
-    def _arguments(self, name: str, begin: int) -> tuple[Expression, ...]:
+    def _arguments(self, name: str, begin: int) -> tuple[syntax.Expression, ...]:
         """The arguments of a template, behind the opening brace."""
         if self._in_terminal:
             self.fail(f"the template {name!r} inside a terminal", begin)
@@ -363,24 +350,24 @@ class _Reader(TextCursor):
         self._depth -= 1
         return found
 
-    def _terminal(self, expression: Expression) -> Expression:
+    def _terminal(self, expression: syntax.Expression) -> syntax.Expression:
         """A terminal where it stands: in a rule, ignored text may follow it."""
-        return expression if self._in_terminal else Sequence((expression, Reference(_IGNORED, 0)))
+        return expression if self._in_terminal else syntax.Sequence((expression, syntax.Reference(_IGNORED, 0)))
 
-    def _string(self, begin: int) -> Expression:
+    def _string(self, begin: int) -> syntax.Expression:
         found = self.match(_STRING)
         if not found:
             self.fail("missing '\"'", begin)
         text = self._unescaped(found)
         if not self.take(".."):
-            return Pattern(text, True, found[2], begin + 1)
+            return syntax.Pattern(text, True, found[2], begin + 1)
         last = self.match(_STRING)
         if not last:
             self.fail("the end of a range is expected after `..`")
         end = self._unescaped(last)
         if len(text) != 1 or len(end) != 1 or end < text:
             self.fail("the ends of a range are two single characters in order", begin)
-        return Pattern(f"[{re.escape(text)}-{re.escape(end)}]", False, "", begin)
+        return syntax.Pattern(f"[{re.escape(text)}-{re.escape(end)}]", False, "", begin)
 
     def _unescaped(self, quoted: re.Match[str]) -> str:
         """What a quoted text, which has just been matched, stands for."""
@@ -391,12 +378,12 @@ class _Reader(TextCursor):
         self.position = quoted.end()
         return "".join(characters)
 
-    def _regexp(self, begin: int) -> Expression:
+    def _regexp(self, begin: int) -> syntax.Expression:
         found = self.match(_REGEXP)
         if not found:
             self.fail("missing '/'", begin)
         # Python's `re` reads every pattern as Unicode, so that flag says nothing.
-        return Pattern(found[1], False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
+        return syntax.Pattern(found[1], False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
 
     def _skip(self) -> None:
         """White space and comments; outside groups, line ends only where an alternative follows."""

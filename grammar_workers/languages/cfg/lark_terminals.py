@@ -24,20 +24,8 @@ from grammar_workers.errors import (
     LimitExceededError,
     UnsupportedFeatureError,
 )
+from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, first_characters
-from grammar_workers.languages.cfg.syntax import (
-    EMPTY,
-    Alternatives,
-    Characters,
-    Expression,
-    Pattern,
-    Reference,
-    Regular,
-    Repeat,
-    Rule,
-    Sequence,
-    literal,
-)
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.preferred import preferred_automaton
@@ -93,7 +81,7 @@ class Terminals:
         fail: Raises an error at a position.
     """
 
-    def __init__(self, definitions: Mapping[str, Rule], limits: Limits, fail: Fail) -> None:
+    def __init__(self, definitions: Mapping[str, syntax.Rule], limits: Limits, fail: Fail) -> None:
         self._definitions = definitions
         self._limits = limits
         self._fail = fail
@@ -109,62 +97,62 @@ class Terminals:
     def check(self, names: Iterable[str]) -> None:
         """Read terminals that rules need not use; raises GrammarError with a position."""
         for name in names:
-            self._tree(self._named(Reference(name, self._definitions[name].position)))
+            self._tree(self._named(syntax.Reference(name, self._definitions[name].position)))
 
-    def compile(self, expression: Expression) -> Expression:
+    def compile(self, expression: syntax.Expression) -> syntax.Expression:
         """Compile a terminal that rules use; raises GrammarError with its position."""
         joined = self._join(expression)
         if joined.is_plain and not joined.flags.strip("i"):
-            found = literal(joined.value, ignore_case=bool(joined.flags))
-            assert isinstance(found, Characters)
+            found = syntax.literal(joined.value, ignore_case=bool(joined.flags))
+            assert isinstance(found, syntax.Characters)
             self._begins = charset.union(self._begins, *found.charsets[:1])
             return found
         compiled = self._automaton(joined)
         self._begins = charset.union(self._begins, *map(first_characters, compiled.automata))
-        return Regular(compiled.automata[0]) if compiled.tree is None else self._with_conditions(joined, compiled)
+        return syntax.Regular(compiled.automata[0]) if compiled.tree is None else self._conditioned(joined, compiled)
 
-    def ignored(self, expressions: list[Expression]) -> Expression:
+    def ignored(self, expressions: list[syntax.Expression]) -> syntax.Expression:
         """Compile what may stand between terminals, after all of these; raises GrammarError with its position."""
         if not expressions:
-            return EMPTY
+            return syntax.EMPTY
         found = [(joined, self._automaton(joined)) for joined in map(self._join, expressions)]
-        items: list[Expression] = []
+        items: list[syntax.Expression] = []
         for joined, compiled in found:
             others = [each for _, other in found if other is not compiled for each in other.automata]
             automaton = compiled.automata[0]
             if compiled.tree is not None:
-                items.append(self._with_conditions(joined, compiled))
+                items.append(self._conditioned(joined, compiled))
             elif can_end_anywhere(automaton, others, self._begins, budget_of(self._limits)):
-                items.append(Regular(automaton))
+                items.append(syntax.Regular(automaton))
             else:
                 items.append(self._contexts.as_long_as_possible(automaton))
-        return Repeat(Alternatives(tuple(items)), 0, None)
+        return syntax.Repeat(syntax.Alternatives(tuple(items)), 0, None)
 
     # -- as one regular expression ---------------------------------------------------------------------------------
 
-    def _join(self, expression: Expression) -> Joined:
-        if isinstance(expression, Pattern):
+    def _join(self, expression: syntax.Expression) -> Joined:
+        if isinstance(expression, syntax.Pattern):
             return Joined(expression.value, expression.is_plain, expression.flags, ((0, expression.position),))
-        if isinstance(expression, Reference):
+        if isinstance(expression, syntax.Reference):
             return self._named(expression)
-        if isinstance(expression, Sequence):
+        if isinstance(expression, syntax.Sequence):
             items = [self._join(item) for item in expression.items]
             if len(items) == 1:
                 return items[0]
             return self._chain([item.regex() for item in items]) if items else Joined("", True, "", ((0, 0),))
-        if isinstance(expression, Alternatives):
+        if isinstance(expression, syntax.Alternatives):
             items = sorted(map(self._join, expression.items), key=self._order)
             bars = [Joined("|", False, "", ((0, item.places[0][1]),)) for item in items]
             parts = [part for bar, item in zip(bars, items, strict=True) for part in (bar, item.regex())]
             return self._group(parts[1:], ")")
-        assert isinstance(expression, Repeat), "a terminal holds nothing else"
+        assert isinstance(expression, syntax.Repeat), "a terminal holds nothing else"
         high = "" if expression.high is None else expression.high
         bounds = (expression.low, expression.high)
         return self._group(
             [self._join(expression.item).regex()], f"){_OPERATORS.get(bounds, f'{{{bounds[0]},{high}}}')}"
         )
 
-    def _named(self, reference: Reference) -> Joined:
+    def _named(self, reference: syntax.Reference) -> Joined:
         name = reference.name
         if name not in self._definitions:
             self._fail_invalid(f"the terminal {name!r} is not defined", reference.position)
@@ -225,15 +213,15 @@ class Terminals:
         regex = joined.regex()
         return self._placed(regex, lambda: _compiled(regex.value, self._limits))
 
-    def _with_conditions(self, joined: Joined, compiled: _Compiled) -> Expression:
-        def work() -> list[Expression]:
+    def _conditioned(self, joined: Joined, compiled: _Compiled) -> syntax.Expression:
+        def work() -> list[syntax.Expression]:
             assert compiled.tree is not None
             return [
                 self._contexts.with_conditions(automaton, compiled.tree, longest)
                 for automaton, longest in zip(compiled.automata, (None, compiled.core), strict=False)
             ]
 
-        return Alternatives(tuple(self._placed(joined.regex(), work)))
+        return syntax.Alternatives(tuple(self._placed(joined.regex(), work)))
 
     def _placed(self, regex: Joined, work: Callable[[], _Result]) -> _Result:
         """Do work on a regular expression; its errors get the position in the grammar."""

@@ -12,28 +12,16 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
+from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.counted_parts import CountedParts
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
-from grammar_workers.languages.cfg.syntax import (
-    Alternatives,
-    Characters,
-    Expression,
-    Grammar,
-    Marker,
-    Reference,
-    Regular,
-    Repeat,
-    RuleName,
-    Sequence,
-    references,
-)
 
 
 @dataclasses.dataclass
 class TransitionNetwork:
     """Rule i is called `names[i]` and is matched by the deterministic `rules[i]`; the language is that of `start`."""
 
-    names: list[RuleName]
+    names: list[syntax.RuleName]
     rules: list[RuleNfa]
     start: int = 0
 
@@ -53,7 +41,7 @@ class TransitionNetwork:
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetwork:
+def build(grammar: syntax.Grammar, alphabet: Charset, budget: Budget) -> TransitionNetwork:
     """One automaton per rule that `start` reaches, over the characters in `alphabet`.
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
@@ -80,11 +68,11 @@ def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetw
     return network
 
 
-def _reachable(grammar: Grammar, budget: Budget) -> list[str]:
+def _reachable(grammar: syntax.Grammar, budget: Budget) -> list[str]:
     found = {grammar.start: None}
     pending = [grammar.start]
     while pending:
-        for reference in references(grammar.rules[pending.pop()].expression):
+        for reference in syntax.references(grammar.rules[pending.pop()].expression):
             budget.spend(1)
             if reference.name not in grammar.rules:
                 raise InvalidSpecificationError(
@@ -106,7 +94,7 @@ class _Thompson:
         self._budget = budget
         self._automaton = RuleNfa()
 
-    def build(self, expression: Expression) -> RuleNfa:
+    def build(self, expression: syntax.Expression) -> RuleNfa:
         first = self._state()
         self._automaton.finals.add(self._add(expression, first))
         return self._automaton
@@ -120,38 +108,38 @@ class _Thompson:
             )
         return self._automaton.state()
 
-    def _add(self, expression: Expression, first: int) -> int:
+    def _add(self, expression: syntax.Expression, first: int) -> int:
         """Lay the expression out from state `first`; the state behind it."""
         silent = self._automaton.silent
-        if isinstance(expression, Sequence):
+        if isinstance(expression, syntax.Sequence):
             for item in expression.items:
                 first = self._add(item, first)
             return first
-        if isinstance(expression, Repeat):
+        if isinstance(expression, syntax.Repeat):
             counted = self._counted.regular(expression)
             return self._add_repeat(expression, first) if counted is None else self._add(counted, first)
-        if isinstance(expression, Characters):
+        if isinstance(expression, syntax.Characters):
             for characters in expression.charsets:
                 last = self._state()
                 self._edge(first, characters, last)
                 first = last
             return first
         last = self._state()
-        if isinstance(expression, Marker):
+        if isinstance(expression, syntax.Marker):
             self._automaton.edges[first].append((charset.singles([expression.code_point]), last))
-        elif isinstance(expression, Reference):
+        elif isinstance(expression, syntax.Reference):
             self._automaton.edges[first].append((self._numbers[expression.name], last))
-        elif isinstance(expression, Alternatives):
+        elif isinstance(expression, syntax.Alternatives):
             for item in expression.items:
                 begin = self._state()
                 silent[first].append(begin)
                 silent[self._add(item, begin)].append(last)
         else:
-            assert isinstance(expression, Regular), "readers compile patterns and expand templates"
+            assert isinstance(expression, syntax.Regular), "readers compile patterns and expand templates"
             self._add_regular(expression, first, last)
         return last
 
-    def _add_regular(self, expression: Regular, first: int, last: int) -> None:
+    def _add_regular(self, expression: syntax.Regular, first: int, last: int) -> None:
         automaton = expression.automaton
         if automaton.is_empty:
             # What matches nothing is no recursion that never ends.
@@ -165,7 +153,7 @@ class _Thompson:
             if automaton.accepting[state]:
                 self._automaton.silent[number].append(last)
 
-    def _add_repeat(self, expression: Repeat, first: int) -> int:
+    def _add_repeat(self, expression: syntax.Repeat, first: int) -> int:
         silent = self._automaton.silent
         for _ in range(expression.low):
             self._budget.spend(1)
