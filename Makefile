@@ -50,10 +50,10 @@ serve: $(VENV)/.serve ## Install, start a local Ray and serve the embedded model
 
 test: $(VENV)/.installed lint ## Install, then run every check that is quick
 	@echo "tests of the code; with those of real servers up to 15 minutes on two cores"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
+	@export OMP_NUM_THREADS=1; $(ALIVE) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
 	@echo "tests of real servers; some take a minute to start"
 	@# Real servers need the machine for themselves.
-	@$(BIN)/python -m pytest tests/integration
+	@$(ALIVE) $(BIN)/python -m pytest tests/integration
 
 test-long: $(VENV)/.installed ## The tests that take longer than everybody should wait before a commit
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal --ignore tests/integration
