@@ -257,7 +257,7 @@ def refuse_mistakes(schema: Any, place: str) -> None:
     """Raises `UnsupportedFeatureError` for names that are no keywords and nothing else, or for a misspelt keyword."""
     if _asserts_nothing(schema):
         todo = "say what is valid with `type` and `properties`, without a wrapper (`on_unsupported: report` allows it)"
-        raise UnsupportedFeatureError(f"no keyword of JSON Schema is in the schema; {todo}", pointer=place)
+        raise UnsupportedFeatureError(f"schema in which no keyword asserts anything; {todo}", pointer=place)
     _refuse_misspelt(schema, place)
 
 

@@ -54,7 +54,7 @@ def check_config(
     if port is not None and port != options.port and "port" in options.model_fields_set:
         progress(f"port {port} (--port) takes the place of {options.port} (`http_options.port` of the config)")
     options.port = options.port if port is None else port
-    if "host" not in options.model_fields_set and not _has_haproxy():
+    if "host" not in options.model_fields_set:
         options.host = "127.0.0.1"
     health = _health_port()
     for each in (options.port, health):

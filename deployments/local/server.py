@@ -209,11 +209,13 @@ class _RayStart(threading.Thread):
         self._stop_asked = stop
 
     def run(self) -> None:
-        turn = os.open(Path.home(), os.O_RDONLY)
         # Of two that start at once on a small machine, each takes the time that Ray gives the other.
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        self._start_ray()
-        os.close(turn)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError, RuntimeError):  # no home, or one that knows no locks
+                turn = os.open(Path.home(), os.O_RDONLY)
+                stack.callback(os.close, turn)
+                fcntl.flock(turn, fcntl.LOCK_EX)
+            self._start_ray()
         self.over.set()
         threading.Event().wait()
 

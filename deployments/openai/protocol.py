@@ -233,7 +233,9 @@ class ChatCompletionBody(GenerationBody):
                 try:
                     refuse_mistakes(tool.function.parameters, "")
                 except UnsupportedFeatureError as error:
-                    message = f"has an {error.message} (at {error.pointer})"
+                    message = f"has {'an' if error.pointer else 'a'} {error.message}" + f" (at {error.pointer})" * bool(
+                        error.pointer
+                    )
                     place = ("tools", index, "function", "parameters")
                     raise contradiction("parameters", message, place) from None
 

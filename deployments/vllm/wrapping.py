@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,13 @@ def wraps(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
         @functools.wraps(original)
         def call(*arguments: Any, **keywords: Any) -> Any:
             return wrapper(original, *arguments, **keywords)
+
+        if inspect.iscoroutinefunction(original):
+            inner = call
+
+            @functools.wraps(original)
+            async def call(*arguments: Any, **keywords: Any) -> Any:
+                return await inner(*arguments, **keywords)
 
         call.by_turnstile = True  # type: ignore[attr-defined]
         setattr(owner, name, call)

@@ -65,6 +65,7 @@ def test_make_serve_passes_the_port_only_if_one_is_given(port: str | None) -> No
 
 def test_without_a_host_this_machine_alone_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "_check_port", lambda *_: None)
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")  # as the launcher does
     written = yaml.safe_load(LOCAL.read_text())
     for host, told in ((None, False), ("0.0.0.0", True)):
         written["http_options"] = {} if host is None else {"host": host}

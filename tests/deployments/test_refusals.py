@@ -110,7 +110,7 @@ async def test_names_without_a_keyword_are_an_error_under_strict_alone(
         format_ = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
         answer = await http.post("/v1/chat/completions", json={**HELLO, "response_format": format_})
         assert answer.status_code == status
-        assert not strict or "no keyword of JSON Schema is in the schema" in answer.json()["error"]["message"]
+        assert not strict or "schema in which no keyword asserts anything" in answer.json()["error"]["message"]
     allowed = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"title": "any"}, "strict": True}}
     assert (await http.post("/v1/chat/completions", json={**HELLO, "response_format": allowed})).status_code == 200
 
@@ -163,3 +163,13 @@ async def test_notes_are_in_a_header(http: httpx.AsyncClient, compiler: FakeComp
     body = {**HELLO, "response_format": {"type": "json_schema", "schema": SCHEMA}}
     answer = await http.post("/v1/chat/completions", json=body)
     assert unquote(answer.headers[NOTES_HEADER]) == "#: ignored keyword 'foo'"
+
+
+async def test_a_strict_tool_without_a_keyword(http: httpx.AsyncClient) -> None:
+    function = {"name": "f", "parameters": {"foo": {}}, "strict": True}
+    answer = await http.post(
+        "/v1/chat/completions", json={**HELLO, "tools": [{"type": "function", "function": function}]}
+    )
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "has a schema in which no keyword asserts anything" in message
+    assert "(at )" not in message

@@ -138,6 +138,36 @@ REFUSED: dict[str, tuple[str, str, type[GrammarError], int, str]] = {
     "a name as an id": ("lark", "start: <[x]>", InvalidSpecificationError, 7, "ids of tokens are written"),
     "many tokens": ("lark", "start: <[0-99999]>", GrammarError, 7, "more than 4096 tokens"),
     "recursion": ("gbnf", 'root ::= <think> | "(" root ")"', UnsupportedFeatureError, 9, "contain themselves"),
+    "a range backwards": ("gbnf", "root ::= !<[9-5]>", InvalidSpecificationError, 9, "not in order"),
+    "ranges that cancel": (
+        "gbnf",
+        "root ::= <[0-999999999,999999999-0]>",
+        InvalidSpecificationError,
+        9,
+        "not in order",
+    ),
+    "not a number": ("lark", 'start: %json {"const": NaN}', InvalidSpecificationError, 13, "JSON Schema"),
+    "a number that is too large": (
+        "lark",
+        'start: %json {"const": 1e999}',
+        InvalidSpecificationError,
+        13,
+        "JSON Schema",
+    ),
+    "a key twice": (
+        "lark",
+        'start: %json {"type": "null", "type": "null"}',
+        InvalidSpecificationError,
+        13,
+        "stands twice",
+    ),
+    "lazy twice": (
+        "lark",
+        'start: a\na[lazy]: "a"\na[lazy]: "b"',
+        InvalidSpecificationError,
+        22,
+        "'a' is defined twice",
+    ),
     "in a terminal": ("lark", "start: A\nA: <think>", InvalidSpecificationError, 12, "inside a terminal"),
     "no schema": ("lark", "start: %json nothing", InvalidSpecificationError, 13, "JSON Schema"),
     "a wrong schema": (
@@ -171,13 +201,20 @@ def test_what_is_refused_says_where(name: str) -> None:
 def test_a_grammar_with_tokens_in_a_tag_and_beside_another_specification() -> None:
     grammar = {"type": "grammar", "syntax": "gbnf", "text": "root ::= [ab]+ <|end|>"}
     both = {"type": "all_of", "specifications": [grammar, {"type": "regex", "pattern": "a*b"}]}
-    tag = {"type": "tag", "begin": "<", "content": {"type": "grammar", "grammar": grammar["text"]}, "end": ">"}
+    tag = {
+        "type": "tag",
+        "begin": "<",
+        "content": {"type": "grammar", "grammar": grammar["text"]},
+        "end": {"type": "token", "token": "</think>"},
+    }
     for specification, right, wrong in (
         (both, [97, 98, END], [98, 98, END]),
-        ({"type": "structural_tag", "format": tag}, [60, 97, END, 62], [60, 97, 62]),
+        ({"type": "structural_tag", "format": tag}, [60, 97, END, DONE], [60, 97, DONE]),
     ):
         fsm = compile_grammar(specification, vocabulary())
         assert ends(fsm, right) and not ends(fsm, wrong)
+    with pytest.raises(UnsupportedFeatureError, match="end the tag with a token"):
+        compile_grammar({"type": "structural_tag", "format": {**tag, "end": ">"}}, vocabulary())
     with pytest.raises(InvalidSpecificationError) as caught:
         tag["content"]["grammar"] = "root ::= <nothing>"  # type: ignore[index]
         compile_grammar({"type": "structural_tag", "format": tag}, vocabulary())

@@ -190,6 +190,7 @@ def test_a_condition_on_the_whole_text_beside_counts() -> None:
         ("^(?=a)*b", 0),
         ("^(?:a|b)", 0),
         ("a(?=b)", 0),
+        ("^(?=a", 0),
     ],
 )
 def test_conditions_that_stand_apart_mean_the_same(pattern: str, parts: int) -> None:

@@ -34,6 +34,7 @@ from grammar_workers.languages.cfg.lark_templates import Definition, Templates
 from grammar_workers.languages.cfg.lark_terminals import COMMON, Terminals
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.options import Limits
+from grammar_workers.strict_json import JsonTextError, parse_json
 from grammar_workers.tag_formats import JsonSchemaFormat
 
 START = "start"
@@ -223,7 +224,7 @@ class _Reader(TextCursor):
     ) -> None:
         name = self._prefix + name
         if name in self._rules or name in self._terminals or name in self._templates:
-            self.fail(f"{name.removeprefix(self._prefix)!r} is defined twice", position)
+            self.fail(f"{name.removeprefix(self._prefix).removeprefix(_LAZY_PREFIX)!r} is defined twice", position)
         if parameters is not None:
             self._templates[name] = Definition(parameters, expression, position)
         elif _is_terminal(name.removeprefix(self._prefix)):
@@ -336,10 +337,14 @@ class _Reader(TextCursor):
             return None
         self.match(_ANY_SPACE)
         try:
-            schema, self.position = json.JSONDecoder().raw_decode(self.text, self.position)
-            return self.marker(self.text[begin : self.position], JsonSchemaFormat(json_schema=schema), begin)
-        except (ValueError, RecursionError):
-            self.fail("a JSON Schema, an object or a boolean, is expected after `%json`")
+            _, end = json.JSONDecoder().raw_decode(self.text, self.position)
+            schema = parse_json(self.text[self.position : end])
+            json.dumps(schema, allow_nan=False)
+            self.position = end
+            return self.marker(self.text[begin:end], JsonSchemaFormat(json_schema=schema), begin)
+        except (ValueError, RecursionError) as error:
+            why = f" ({error})" if isinstance(error, JsonTextError) else ""
+            self.fail(f"a JSON Schema, an object or a boolean, is expected after `%json`{why}")
 
     def _arguments(self, name: str, begin: int) -> tuple[syntax.Expression, ...]:
         """The arguments of a template, behind the opening brace."""

@@ -122,6 +122,8 @@ class TextCursor:
             if not _TOKEN_IDS.fullmatch(ids) or (but and ids == "*"):
                 self.fail("ids of tokens are written `<[17]>`, `<[1,5-9]>`, `<[^17]>` or `<[*]>`", begin)
             runs = [] if ids == "*" else [[int(one) for one in run.split("-")] for run in ids.split(",")]
+            if any(run[-1] < run[0] for run in runs):
+                self.fail("the ids of a range are not in order", begin)
             if sum(run[-1] - run[0] + 1 for run in runs) > formats.MOST_FORMATS:
                 self._exceed(f"more than {formats.MOST_FORMATS} tokens", begin)
             named, but = [one for run in runs for one in range(run[0], run[-1] + 1)], but or "!" * (ids == "*")

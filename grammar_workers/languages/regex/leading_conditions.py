@@ -24,6 +24,8 @@ def apart(pattern: str) -> list[str]:
             depth += {"(": 1, ")": -1}.get(piece[0], 0)
             if not depth:
                 break
+        if depth:
+            return []
         found.append(f"^(?:{pattern[4 : piece.start()]})")
         pattern = "^" + pattern[piece.end() :]
         if _QUANTIFIED.match(pattern, 1):

@@ -134,6 +134,11 @@ class Construction:
         if isinstance(found, RuleNfa):
             return self._laid.embed_rule(found, first)[0]
         if isinstance(found, RuleOfFormats):
+            if ends.texts:
+                raise UnsupportedFeatureError(
+                    "tokens or `%json` in a grammar inside a tag that ends with a text; end the tag with a token",
+                    pointer=pointer,
+                )
             return self._formats_of(found, pointer, first, ends)
         if isinstance(found, Value):
             last = self._laid.state()
