@@ -10,16 +10,7 @@ from typing import ClassVar, NoReturn
 
 from grammar_workers import tag_formats as formats
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.syntax import (
-    FIRST_FORMAT,
-    LAST_FORMAT,
-    Alternatives,
-    Expression,
-    Marker,
-    PlacedFormat,
-    Reference,
-    line_and_column,
-)
+from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
 
@@ -49,12 +40,12 @@ class TextCursor:
             raise InvalidSpecificationError("a NUL character in a grammar; write it as an escape", position=position)
         self.text = text
         self.position = 0
-        self._formats: dict[str, tuple[int, PlacedFormat]] = {}
+        self._formats: dict[str, tuple[int, syntax.PlacedFormat]] = {}
         self._limits = limits
         self._depth = 0
 
     @property
-    def placed_formats(self) -> tuple[PlacedFormat, ...]:
+    def placed_formats(self) -> tuple[syntax.PlacedFormat, ...]:
         """What the markers stand for that have been given out, in order."""
         return tuple(placed for _, placed in self._formats.values())
 
@@ -82,17 +73,17 @@ class TextCursor:
 
     # -- expressions ---------------------------------------------------------------------------------------------
 
-    def sequence(self) -> Expression:
+    def sequence(self) -> syntax.Expression:
         """What stands between two bars, with the space before it."""
         raise NotImplementedError
 
-    def alternatives(self) -> Expression:
+    def alternatives(self) -> syntax.Expression:
         branches = [self.sequence()]
         while self.take("|"):
             branches.append(self.sequence())
-        return branches[0] if len(branches) == 1 else Alternatives(tuple(branches))
+        return branches[0] if len(branches) == 1 else syntax.Alternatives(tuple(branches))
 
-    def group(self, closing: str, begin: int) -> Expression:
+    def group(self, closing: str, begin: int) -> syntax.Expression:
         """What stands in brackets, behind the opening one at `begin`."""
         self._deeper(begin)
         inner = self.alternatives()
@@ -106,7 +97,7 @@ class TextCursor:
         if self._depth > self._limits.max_nesting:
             self._exceed(f"groups nested deeper than {self._limits.max_nesting} (fixed limit max_nesting)", begin)
 
-    def token(self) -> Marker | None:
+    def token(self) -> syntax.Marker | None:
         """A token by its text, as in `<think>`, or by ids, as in `<[17]>`, `<[1,5-9]>`, `<[^17]>` and `<[*]>`.
 
         None where no `<` or `!<` comes next, which stands for any token but these.
@@ -133,14 +124,16 @@ class TextCursor:
             found[0], formats.OrFormat(elements=[formats.TokenFormat(token=one) for one in named]), begin
         )
 
-    def marker(self, text: str, format_: formats.Format, position: int) -> Marker:
+    def marker(self, text: str, format_: formats.Format, position: int) -> syntax.Marker:
         """The character that stands for a format, which the grammar writes as `text`, wherever it does."""
-        self._formats.setdefault(text, (FIRST_FORMAT + len(self._formats), PlacedFormat(format_, position)))
-        if len(self._formats) > LAST_FORMAT - FIRST_FORMAT:
+        self._formats.setdefault(
+            text, (syntax.FIRST_FORMAT + len(self._formats), syntax.PlacedFormat(format_, position))
+        )
+        if len(self._formats) > syntax.LAST_FORMAT - syntax.FIRST_FORMAT:
             self._exceed("too many tokens and JSON values", position)
-        return Marker(self._formats[text][0])
+        return syntax.Marker(self._formats[text][0])
 
-    def reference(self, name: re.Pattern[str]) -> Reference:
+    def reference(self, name: re.Pattern[str]) -> syntax.Reference:
         """The name of a rule."""
         begin = self.position
         found = self.match(name)
@@ -149,7 +142,7 @@ class TextCursor:
                 if self.text.startswith(sign, begin):
                     self.refuse(f"`{sign}` of llguidance is not supported; {instead}")
             self.fail(f"unexpected {self.peek()!r}")
-        return Reference(found[0], begin)
+        return syntax.Reference(found[0], begin)
 
     def simple_repeat(self) -> tuple[int, int | None] | None:
         """The counts of `*`, `+` and `?`."""
@@ -214,4 +207,4 @@ class TextCursor:
 
     def _raise(self, kind: type[GrammarError], message: str, position: int | None) -> NoReturn:
         at = self.position if position is None else position
-        raise kind(f"{message}{line_and_column(self.text, at)}", position=at)
+        raise kind(f"{message}{syntax.line_and_column(self.text, at)}", position=at)

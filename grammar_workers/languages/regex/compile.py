@@ -15,19 +15,9 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.determinize import SubsetConstruction
 from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa
-from grammar_workers.languages.regex.parse import (
-    Alternatives,
-    Anchor,
-    Characters,
-    Look,
-    Node,
-    Repeat,
-    Sequence,
-    WordBoundary,
-    read_regex,
-)
 from grammar_workers.languages.regex.written_out import largest_part, parts_of
 from grammar_workers.options import Limits
 
@@ -39,10 +29,10 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
-    return compile_tree(read_regex(pattern, limits), search=search, limits=limits, either=either)
+    return compile_tree(parse.read_regex(pattern, limits), search=search, limits=limits, either=either)
 
 
-def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
+def compile_tree(tree: parse.Node, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
     with limits_at(position=largest_part(tree)):
         positions = Positions(limits)
@@ -73,37 +63,37 @@ class Positions:
         self._known: dict[tuple[str, Hashable], int] = {}
         self._inside_behind = False
 
-    def automaton(self, node: Node, either: bool, *, anywhere: bool) -> GlushkovNfa:
+    def automaton(self, node: parse.Node, either: bool, *, anywhere: bool) -> GlushkovNfa:
         result = GlushkovNfa(self.alphabet, self._limits)
         first = self.build(result, node, result.rest() if anywhere else ENDS, either)
         result.start = result.any_text(first) if anywhere else first
         return result
 
-    def build(self, out: GlushkovNfa, node: Node, following: int, either: bool) -> int:
+    def build(self, out: GlushkovNfa, node: parse.Node, following: int, either: bool) -> int:
         """Append the part `node` of the pattern before `following`; returns the bits that it begins with."""
-        if isinstance(node, Characters):
+        if isinstance(node, parse.Characters):
             characters = node.characters.either if either else node.characters.common
             if self._allowed is not charset.ALL:
                 characters = charset.intersect(characters, self._allowed)
             return out.position(characters, following)
-        if isinstance(node, Sequence):
+        if isinstance(node, parse.Sequence):
             for part in reversed(node.parts):
                 following = self.build(out, part, following, either)
             return following
-        if isinstance(node, Alternatives):
+        if isinstance(node, parse.Alternatives):
             first = 0
             for branch in node.branches:
                 first |= self.build(out, branch, following, either)
             return first
-        if isinstance(node, Repeat):
+        if isinstance(node, parse.Repeat):
             return self.repeat(out, node, following, either)
-        if isinstance(node, Look):
+        if isinstance(node, parse.Look):
             return self._look(out, node, following, either)
-        if isinstance(node, WordBoundary):
+        if isinstance(node, parse.WordBoundary):
             return self._word_boundary(out, node, following, either)
         return self._anchor(out, node, following, either)
 
-    def repeat(self, out: GlushkovNfa, node: Repeat, following: int, either: bool) -> int:
+    def repeat(self, out: GlushkovNfa, node: parse.Repeat, following: int, either: bool) -> int:
         low, high = node.low, node.high
         if not reads(node.body):
             # Conditions alone: once is as good as often.
@@ -128,7 +118,7 @@ class Positions:
 
     # -- conditions --------------------------------------------------------------------------------------------------
 
-    def _anchor(self, out: GlushkovNfa, node: Anchor, following: int, either: bool) -> int:
+    def _anchor(self, out: GlushkovNfa, node: parse.Anchor, following: int, either: bool) -> int:
         if not node.at_end:
             return out.gate(Condition.AT_START, following)
         self._refuse_inside_behind("an end anchor", node.position)
@@ -142,7 +132,7 @@ class Positions:
         index = self._ahead("$", lambda rest: rest.position(charset.of("\n"), ENDS) | ENDS)
         return out.gate(Condition.AHEAD, following, index=index)
 
-    def _look(self, out: GlushkovNfa, node: Look, following: int, either: bool) -> int:
+    def _look(self, out: GlushkovNfa, node: parse.Look, following: int, either: bool) -> int:
         inside = either != node.negative
         identity = (id(node), inside)
         if node.behind:
@@ -152,7 +142,7 @@ class Positions:
         index = self._ahead(identity, lambda rest: self.build(rest, node.body, rest.rest(), inside))
         return out.gate(Condition.AHEAD, following, index=index, negative=node.negative)
 
-    def _word_boundary(self, out: GlushkovNfa, node: WordBoundary, following: int, either: bool) -> int:
+    def _word_boundary(self, out: GlushkovNfa, node: parse.WordBoundary, following: int, either: bool) -> int:
         self._refuse_inside_behind("a word boundary", node.position)
         ecma, python = node.words.ecma(), node.words.python()
         # Pairs of what stands before and behind; of a set that is negated, the border of the text is a part.
@@ -216,13 +206,13 @@ def _last_of(characters: Charset, past: GlushkovNfa) -> int:
     return past.position(characters, ENDS)
 
 
-def is_plain(node: Node) -> bool:
+def is_plain(node: parse.Node) -> bool:
     """True if a part asks for no condition, so that its copies are alike whatever follows them."""
-    return not isinstance(node, Anchor | Look | WordBoundary) and all(map(is_plain, parts_of(node)))
+    return not isinstance(node, parse.Anchor | parse.Look | parse.WordBoundary) and all(map(is_plain, parts_of(node)))
 
 
-def reads(node: Node) -> bool:
+def reads(node: parse.Node) -> bool:
     """True if a part of a pattern can read any character."""
-    if isinstance(node, Look) or (isinstance(node, Repeat) and node.high == 0):
+    if isinstance(node, parse.Look) or (isinstance(node, parse.Repeat) and node.high == 0):
         return False
-    return isinstance(node, Characters) or any(map(reads, parts_of(node)))
+    return isinstance(node, parse.Characters) or any(map(reads, parts_of(node)))
