@@ -239,7 +239,9 @@ class AppArguments(_Arguments):
         folder = _model_folder(model)
         # Replicas would find out, too, but only after Serve has started each of them several times.
         if folder.is_dir() and not (folder / "config.json").is_file():
-            raise ValueError(f"{folder} holds no model: it has no config.json")
+            raise ValueError(
+                f"the folder {folder} holds no model (no config.json): name one that does, or OWNER/NAME of a hub"
+            )
         return model
 
     @property

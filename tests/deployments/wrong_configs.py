@@ -67,7 +67,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         ),
         Wrong("import path", "applications.0.import_path", "app:x", ("'app:x'", "'deployments.app:build_app'")),
         Wrong("model is not there", f"{arguments}model", "./none", ("`model`", "there is no folder", "OWNER/NAME")),
-        Wrong("model is empty", f"{arguments}model", str(folder / "model"), ("it has no config.json",)),
+        Wrong("model is empty", f"{arguments}model", str(folder / "model"), ("(no config.json)", "OWNER/NAME")),
         Wrong("draft model", f"{engine}draft_model", "./none", ("`replica.engine.draft_model`", "OWNER/NAME")),
         Wrong("EAGLE head", f"{engine}eagle_head", "/no/head", ("`replica.engine.eagle_head`", "/no/head")),
         Wrong("draft vocabulary", f"{engine}draft_vocabulary", "/no/file", ("draft_vocabulary`: /no/file is no file",)),

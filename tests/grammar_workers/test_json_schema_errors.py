@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -396,3 +397,18 @@ def test_any_json_is_compiled_or_refused(schema: Any) -> None:
     text = text_of(fsm.vocabulary, fsm.shortest_completion(fsm.initial_state))
     assert accepts(fsm, text)
     json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("reference", "hint"),
+    [
+        ("#/$defs/Adress", "is '#/$defs/Address' meant?"),
+        ("#/components/schemas/Pet", "define it under `$defs`"),
+        ("#none", "define it under `$defs`, or by an anchor"),
+    ],
+)
+def test_a_reference_to_nothing_says_what_may_be_meant(reference: str, hint: str) -> None:
+    schema = {"$defs": {"Address": {"type": "null"}}, "$ref": reference}
+    with pytest.raises(InvalidSpecificationError, match=re.escape(hint)) as error:
+        compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert error.value.pointer == "/$ref"

@@ -141,7 +141,7 @@ class TextCursor:
             for sign, instead in self.refused.items():
                 if self.text.startswith(sign, begin):
                     self.refuse(f"`{sign}` of llguidance is not supported; {instead}")
-            self.fail(f"unexpected {self.peek()!r}")
+            self.fail(f"unexpected {self.peek()!r}: a name, a quoted text, a class or a group belongs here")
         return syntax.Reference(found[0], begin)
 
     def simple_repeat(self) -> tuple[int, int | None] | None:

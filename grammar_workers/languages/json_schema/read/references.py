@@ -212,11 +212,10 @@ class References:
                     if scope.resource is self.root.resource
                     else " in the schema resource around it, which has an $id"
                 )
-                if near := _near(reference, scope.resource):
-                    within += f"; is {near!r} meant?"
-                elif reference.startswith("#/components/"):
-                    within += "; it is no part of the schema: copy it into `$defs`, and refer to it there"
-                raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=origin) from error
+                near = _near(reference, scope.resource)
+                hint = f"is {near!r} meant?" if near else "define it under `$defs`, or by an anchor"
+                message = f"{reference!r} does not exist{within}; {hint}"
+                raise InvalidSpecificationError(message, pointer=origin) from error
             raise UnsupportedFeatureError(
                 f"{reference!r} is not at hand, and nothing is downloaded: copy it into `$defs`, and refer to it there",
                 pointer=origin,
