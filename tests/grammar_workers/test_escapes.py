@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
@@ -56,6 +56,8 @@ def spelled(draw: st.DrawFn) -> str:
 @given(schema=st.sampled_from(STRINGS), text=spelled())
 def test_a_string_may_be_escaped_in_any_way(schema: dict[str, Any], text: str) -> None:
     schema = {"type": "string", **schema}
+    # To Python, which judges, `$` also matches before a line feed at the end.
+    assume(not (json.loads(text).endswith("\n") and schema.get("pattern", "").endswith("$")))
     assert accepts(compiled(schema, ANY_ESCAPE), text) == is_valid(schema, text)
 
 
