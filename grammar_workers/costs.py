@@ -30,7 +30,7 @@ class Cost(TypedDict):
 
 
 LEAST_S = 0.005
-"""What takes less CPU needs no change."""
+"""CPU seconds below which a place is not listed: it needs no change."""
 
 
 def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any], most: int = 3) -> list[Cost]:

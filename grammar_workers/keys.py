@@ -262,7 +262,7 @@ def refuse_mistakes(schema: Any, place: str) -> None:
 
 
 def _asserts_nothing(schema: Any) -> bool:
-    """Whether no keyword asserts anything, beside names that are none."""
+    """True if the schema has names that are no keywords, and no keyword that asserts anything."""
     names = schema.keys() if isinstance(schema, dict) else ()
     return any(name not in KEYWORDS for name in names) and not any(
         name in KEYWORDS and KEYWORDS[name].asserts for name in names

@@ -233,9 +233,8 @@ class ChatCompletionBody(GenerationBody):
                 try:
                     refuse_mistakes(tool.function.parameters, "")
                 except UnsupportedFeatureError as error:
-                    message = f"has {'an' if error.pointer else 'a'} {error.message}" + f" (at {error.pointer})" * bool(
-                        error.pointer
-                    )
+                    article, where = ("an", f" (at {error.pointer})") if error.pointer else ("a", "")
+                    message = f"has {article} {error.message}{where}"
                     place = ("tools", index, "function", "parameters")
                     raise contradiction("parameters", message, place) from None
 

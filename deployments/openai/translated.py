@@ -26,7 +26,7 @@ class TranslatedBody(ClientModel):
 
     @property
     def chat(self) -> ChatCompletionBody:
-        """The same request as a chat completion."""
+        """The chat completion that this request is translated into."""
         return self._chat
 
     def _translate(self, fields: Mapping[str, Any], message_place: Callable[[int], Place]) -> None:

@@ -187,7 +187,7 @@ class Service:
     async def count_tokens(
         self, body: Annotated[CountTokensBody, Body(openapi_examples=examples.COUNT_TOKENS)], tenant: LimitedCaller
     ) -> Response:
-        """How many tokens the prompt of a message would have."""
+        """Count the tokens of the prompt of a message."""
         try:
             self._asked_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)

@@ -210,7 +210,7 @@ class Dfa:
         return [(first, last, targets[number]) for first, last, number in shape.ranges]
 
     def charsets(self, state: int) -> list[tuple[Charset, int]]:
-        """The same as (characters, target), each target once, in the order of their first characters."""
+        """Pairs (characters, target) of the moves, each target once, in the order of their first characters."""
         by_target: dict[int, list[tuple[int, int]]] = {}
         for low, high, target in self.ranges(state):
             by_target.setdefault(target, []).append((low, high))

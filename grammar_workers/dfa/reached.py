@@ -1,4 +1,4 @@
-"""What can be reached in a graph whose edges a function tells."""
+"""Reachability in a graph whose edges a function gives."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from deployments.openai.responses.items import Status
 from deployments.routing.tiers import Generation
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""What an item of a type holds of a call."""
+"""Type of an item -> the field that holds the input of the call."""
 
 Event = dict[str, Any]
 """`type`, `sequence_number` and what belongs to the type."""

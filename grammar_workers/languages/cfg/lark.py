@@ -127,7 +127,7 @@ class _Reader(TextCursor):
         return syntax.Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton, self.placed_formats)
 
     def _shortest(self, terminal: syntax.Expression, name: str) -> syntax.Expression:
-        """What of a lazy rule has no shorter text of the rule as its beginning."""
+        """The texts of a lazy rule that do not begin with a shorter text of it."""
         if isinstance(terminal, syntax.Regular):
             return syntax.Regular(without_longer(terminal.automaton))
         if not isinstance(terminal, syntax.Characters):
