@@ -14,6 +14,8 @@ CONFIG ?= configs/local.yaml
 TORCH_INDEX ?=
 # What `make test-cluster` deploys: made by k8s/Dockerfile of this tree, where the cluster can pull it.
 IMAGE ?= turnstile:0.2.0
+# What `make test-cluster-long` upgrades to: the same image under another tag will do.
+NEXT_IMAGE ?= turnstile:0.2.1
 # A folder of MaskBench schemas (guidance-ai/jsonschemabench) for the long checks; without it they say so and skip.
 MASKBENCH ?= maskbench
 # A line every 8 s while a step runs that may print nothing for longer.
@@ -24,7 +26,7 @@ PIP_INSTALL := $(ALIVE) $(BIN)/python -m pip install --disable-pip-version-check
 CLIENTS_VENV := .venv-clients
 NODE_PACKAGES := $(CURDIR)/build/clients
 
-.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
+.PHONY: help serve test test-long test-cluster test-cluster-long vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -75,6 +77,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m tests.integration.stops
 	@$(BIN)/python -m tests.integration.hangs
 	@$(BIN)/python -m tests.integration.phases
+	@$(BIN)/python -m tests.integration.bombs --seconds 7200
 	@$(BIN)/python -m benchmarks.flood
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table
@@ -140,6 +143,9 @@ compat: $(VENV)/.installed $(CLIENTS_VENV)-openai3/.installed $(CLIENTS_VENV)-op
 
 test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that KUBECONFIG names (IMAGE=turnstile:TAG)
 	@TURNSTILE_IMAGE=$(IMAGE) $(BIN)/python -m pytest -x tests/cluster
+
+test-cluster-long: $(VENV)/.installed ## The long form: pods, processes and nodes lost under load, upgrades (NEXT_IMAGE=another tag; 1 hour)
+	@$(BIN)/python -m tests.cluster.long_form --image $(IMAGE) --next-image $(NEXT_IMAGE)
 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
