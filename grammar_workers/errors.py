@@ -29,8 +29,10 @@ class GrammarError(ValueError):
         self.position = position
 
     def __str__(self) -> str:
-        pointer = "" if self.pointer is None else f" at {self.pointer or '#'}"
-        position = "" if self.position is None else f" at position {self.position}"
+        # The message about a place in a grammar ends with its line and column.
+        placed = self.position is not None and self.message.endswith(")") and " (line " in self.message
+        pointer = "" if self.pointer is None or (placed and not self.pointer) else f" at {self.pointer or '#'}"
+        position = "" if self.position is None or placed else f" at position {self.position}"
         return f"{self.message}{pointer}{position}"
 
     def __reduce__(self) -> tuple[Any, ...]:

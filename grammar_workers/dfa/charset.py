@@ -92,6 +92,17 @@ def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]
     return starts, classes, list(numbers)
 
 
+def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Charset, list[int]]]:
+    """Return the starts of intervals and the class of each, as `partition` does, and the classes in each set."""
+    distinct = list(dict.fromkeys(sets))
+    starts, classes, members = partition(distinct)
+    letters: dict[Charset, list[int]] = {each: [] for each in distinct}
+    for letter, holders in enumerate(members):
+        for number in bits_of(holders):
+            letters[distinct[number]].append(letter)
+    return starts, classes, letters
+
+
 def bits_of(number: int) -> list[int]:
     """The bits that are set in an integer that stands for a set, such as the members of a class of `partition`."""
     found = []

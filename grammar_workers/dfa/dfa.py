@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import Budget, budget_of
-from grammar_workers.dfa.charset import ALL, Charset, contains, make
+from grammar_workers.dfa.charset import ALL, Charset, contains
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
 from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows
@@ -211,10 +211,8 @@ class Dfa:
 
     def charsets(self, state: int) -> list[tuple[Charset, int]]:
         """Pairs (characters, target) of the moves, each target once, in the order of their first characters."""
-        by_target: dict[int, list[tuple[int, int]]] = {}
-        for low, high, target in self.ranges(state):
-            by_target.setdefault(target, []).append((low, high))
-        return [(make(intervals), target) for target, intervals in by_target.items()]
+        targets, shape = self._rows[state]
+        return list(zip(shape.charsets, targets[: shape.many_targets], strict=True))
 
 
 def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:

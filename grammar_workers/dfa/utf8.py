@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.dfa.charset import Charset, make
+
 _Read = TypeVar("_Read")
 ByteRanges: TypeAlias = tuple[tuple[int, int], ...]
 """Inclusive ranges of the (remaining) bytes of UTF-8 characters."""
@@ -88,6 +90,14 @@ class MoveShape:
     @functools.cached_property
     def many_targets(self) -> int:
         return 1 + max((number for _, _, number in self.ranges), default=-1)
+
+    @functools.cached_property
+    def charsets(self) -> list[Charset]:
+        """The characters of each target."""
+        by_target: list[list[tuple[int, int]]] = [[] for _ in range(self.many_targets)]
+        for low, high, number in self.ranges:
+            by_target[number].append((low, high))
+        return list(map(make, by_target))
 
     @functools.cached_property
     def bytes(self) -> Bytes:

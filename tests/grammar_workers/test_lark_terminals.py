@@ -11,7 +11,10 @@ import lark
 import pytest
 
 from grammar_workers import GrammarError, TokenFSM, compile_grammar
+from grammar_workers.dfa.dfa import combine
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.regex.longest_first import prefers_longest
 from grammar_workers.languages.regex.parse import read_regex
 from grammar_workers.languages.regex.preferred import preferred_automaton
 from grammar_workers.languages.regex.python_dialect import as_python
@@ -126,6 +129,52 @@ def test_preferred_matches(seed: int) -> None:
     for text in every_text("abc", 5):
         found = re.match(pattern, text)
         assert bool(automaton.classify(text)) == (found is not None and found.end() == len(text)), (pattern, text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(#\w{1,20} ?){1,30}",
+        r"(([a-z]{1,8} ?){1,50}[.!?]){1,20}",
+        r"((\w{1,12}[ ,]{0,2}){1,40}[.!?] ?){1,10}",
+        r"(\w{1,20}[ -]?){5,100}",
+    ],
+)
+def test_counts_that_can_be_cut_in_several_ways(pattern: str) -> None:
+    fsm = compiled(f"start: A\nA: /{pattern}/")
+    begun = ["", "#", "a", "a" * 20, "a" * 21, "a" * 40 + "é", "#ab #c", "#ab  #c", "ab, cd-e", "ab cd."]
+    texts = [part * many + end for part in begun for many in (1, 2, 5, 31, 51) for end in ("", ".", "! ", "-")]
+    for text in texts:
+        found = re.match(pattern, text)
+        assert accepts(fsm, text) == (found is not None and found.end() == len(text)), text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_prefers_the_longest_text_hides_none(seed: int) -> None:
+    rng = random.Random(seed)
+    many = 0
+    while many < 10:
+        parts = [_pattern(rng, 1).replace("?)", ")").removesuffix("?") for _ in range(3)]
+        pattern = f"(?:{parts[0]}{{1,3}}{parts[1]}?){rng.choice(['{2,3}', '{1,4}', '{3}', '*', '{2,}'])}{parts[2]}?"
+        tree = as_python(read_regex(pattern, Limits()))
+        if prefers_longest(tree, Limits()):
+            many += 1
+            found = [compile_tree(tree, search=False, limits=Limits()), preferred_automaton(tree, Limits())]
+            assert combine(found, lambda labels: int(labels[0] != labels[1]), Limits()).is_empty, pattern
+
+
+def test_a_hidden_text_is_no_terminal() -> None:
+    """The first repetition takes aab, and c begins no other."""
+    pattern = "([ab]{1,2}[bc]?){1,3}"
+    assert not prefers_longest(read_regex(pattern, Limits()), Limits())
+    fsm = compiled(f"start: A\nA: /{pattern}/")
+    assert accepts(fsm, "abc") and not accepts(fsm, "aabc")
+
+
+def test_one_place_per_message() -> None:
+    with pytest.raises(GrammarError) as caught:
+        compiled('start: "a"\nA: /x/ &')
+    assert str(caught.value).endswith("(line 2, column 8)")
 
 
 def _pattern(rng: random.Random, depth: int) -> str:

@@ -113,11 +113,12 @@ class _Reader(TextCursor):
         for name, reference in used.items():
             if _is_terminal(name):
                 terminal = terminals.compile(reference)
-                compiled[name] = syntax.Rule(self._shortest(terminal, name) if name in self._lazy else terminal, 0)
+                place = self._terminals.get(name, rules[START]).position
+                compiled[name] = syntax.Rule(self._shortest(terminal, name) if name in self._lazy else terminal, place)
         # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
         compiled[_IGNORED] = syntax.Rule(terminals.ignored(self._ignored), 0)
         begin = tuple(syntax.Reference(name, 0) for name in (_IGNORED, START))
-        compiled["%start"] = syntax.Rule(syntax.Sequence(begin), 0)
+        compiled["%start"] = syntax.Rule(syntax.Sequence(begin), rules[START].position)
         contexts = terminals.contexts
         if self.placed_formats and contexts.automaton is not None:
             self.refuse(

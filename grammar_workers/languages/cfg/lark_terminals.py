@@ -28,6 +28,7 @@ from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, first_characters
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.regex.longest_first import prefers_longest
 from grammar_workers.languages.regex.preferred import preferred_automaton
 from grammar_workers.languages.regex.python_dialect import as_python, first_condition, without_conditions
 from grammar_workers.languages.regex.written_out import width
@@ -248,12 +249,14 @@ class _Compiled:
 def _compiled(pattern: str, limits: Limits) -> _Compiled:
     tree = as_python(parse.read_regex(pattern, limits))
     condition = first_condition(tree)
-    if condition is None:
-        return _Compiled((preferred_automaton(tree, limits),))
     plain = without_conditions(tree)
+    preferred = None if prefers_longest(plain, limits) else preferred_automaton(plain, limits)
+    if condition is None and preferred is not None:
+        return _Compiled((preferred,))
     core = compile_tree(plain, search=False, limits=limits)
-    preferred = preferred_automaton(plain, limits)
-    if not combine([core, preferred], lambda found: bool(found[0]) != bool(found[1]), limits).is_empty:
+    if condition is None:
+        return _Compiled((core,))
+    if preferred is not None and not combine([core, preferred], lambda found: found[0] != found[1], limits).is_empty:
         raise UnsupportedFeatureError(
             "a lazy quantifier, or an alternative that hides a longer one, beside a condition on the text around is "
             "not supported in a terminal; write what may be read as a class of characters, like [^<]+",

@@ -6,6 +6,7 @@ Grammar --build--> TransitionNetwork: automata with calls --remove_dead--> --rem
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from grammar_workers.budget import Budget
@@ -89,7 +90,7 @@ class _Thompson:
 
     def __init__(self, numbers: dict[str, int], alphabet: Charset, counted: CountedParts, budget: Budget) -> None:
         self._numbers = numbers
-        self._alphabet = alphabet
+        self._allowed = functools.cache(functools.partial(charset.intersect, alphabet))
         self._counted = counted
         self._budget = budget
         self._automaton = RuleNfa()
@@ -176,7 +177,7 @@ class _Thompson:
         return last
 
     def _edge(self, first: int, characters: Charset, last: int) -> None:
-        self._automaton.edges[first].append((charset.intersect(characters, self._alphabet), last))
+        self._automaton.edges[first].append((self._allowed(characters), last))
 
 
 def remove_dead(network: TransitionNetwork, budget: Budget) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import numpy as np
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset, class_starts, classes_of
-from grammar_workers.dfa.dfa import Dfa, minimize
+from grammar_workers.dfa.charset import Charset, letters_of
+from grammar_workers.dfa.dfa import Dfa, from_table, minimize
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.reached import reached
 from grammar_workers.dfa.row_hash import DEAD
@@ -75,12 +76,13 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
     """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
     labels = {label for moves in source.edges for label, _ in moves}
     charsets = [label for label in labels if not isinstance(label, int)]
-    starts = class_starts(charsets)
     # Letters: classes of characters from 0 on, then the called rules.
-    letters: dict[Label, list[int]] = {each: classes_of(each, starts) for each in charsets}
+    starts, letter_at, classes = letters_of(charsets)
+    budget.spend(len(starts) + sum(map(len, classes.values())))
     called = sorted(label for label in labels if isinstance(label, int))
-    letters |= {rule: [len(starts) + number] for number, rule in enumerate(called)}
-    budget.spend(sum(map(len, letters.values())))
+    many = max(letter_at) + 1
+    letters: dict[Label, list[int]] = {**classes, **{rule: [many + number] for number, rule in enumerate(called)}}
+    edges = [[(letters[label], target) for label, target in moves] for moves in source.edges]
     begun = budget.steps
     first = source.closure([0])
     ids = {first: 0}
@@ -91,9 +93,9 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
     for subset in subsets:
         targets: dict[int, set[int]] = {}
         for state in subset:
-            for label, target in source.edges[state]:
-                united += len(letters[label])
-                for letter in letters[label]:
+            for read, target in edges[state]:
+                united += len(read)
+                for letter in read:
                     targets.setdefault(letter, set()).add(target)
         budget.spend(len(subset) + len(targets))
         row: dict[int, int] = {}
@@ -115,11 +117,15 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
         moves.append(row)
     budget.spend(united // 4)
     finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
-    return _minimal(moves, finals, starts, called, budget)
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(many)]
+    for low, end, letter in zip(starts, [*starts[1:], 0x110000], letter_at, strict=True):
+        if letter >= 0:
+            spans[letter].append((low, end - 1))
+    return _minimal(moves, finals, spans, called, budget)
 
 
 def _minimal(
-    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], budget: Budget
+    moves: list[dict[int, int]], finals: set[int], spans: list[list[tuple[int, int]]], called: list[int], budget: Budget
 ) -> RuleNfa:
     """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
     used = sorted({letter for row in moves for letter in row})
@@ -131,35 +137,39 @@ def _minimal(
     accepting = np.zeros(len(moves), np.int32)
     accepting[list(finals)] = 1
     dense, accepting = minimal(dense, accepting)
+
+    @functools.cache
+    def together(read: tuple[int, ...]) -> Charset:
+        budget.spend(sum(len(spans[letter]) for letter in read))
+        return charset.make(span for letter in read for span in spans[letter])
+
     result = RuleNfa()
     result.finals = set(np.flatnonzero(accepting).tolist())
-    borders = [*starts, 0x110000]
     for state in range(len(dense)):
         result.state()
-        characters: dict[int, list[tuple[int, int]]] = {}
+        characters: dict[int, list[int]] = {}
         for number in np.flatnonzero(dense[state] != DEAD).tolist():
             letter, target = used[number], int(dense[state, number])
-            if letter >= len(starts):
-                result.edges[state].append((called[letter - len(starts)], target))
+            if letter >= len(spans):
+                result.edges[state].append((called[letter - len(spans)], target))
             else:
-                characters.setdefault(target, []).append((borders[letter], borders[letter + 1] - 1))
-        result.edges[state] += [(charset.make(intervals), target) for target, intervals in characters.items()]
+                characters.setdefault(target, []).append(letter)
+        result.edges[state] += [(together(tuple(read)), target) for target, read in characters.items()]
     return result
 
 
 def to_characters(automaton: RuleNfa) -> Dfa:
     """A deterministic automaton without calls as one over characters."""
-    starts = class_starts(label for moves in automaton.edges for label, _ in moves if not isinstance(label, int))
-    rows = []
-    for moves in automaton.edges:
-        row = [DEAD] * len(starts)
+    starts, letter_at, letters = letters_of(
+        label for moves in automaton.edges for label, _ in moves if not isinstance(label, int)
+    )
+    table = np.full((len(automaton), max(letter_at) + 1), DEAD, np.int32)
+    for state, moves in enumerate(automaton.edges):
         for label, target in moves:
             assert not isinstance(label, int), "a call in a regular rule"
-            for number in classes_of(label, starts):
-                row[number] = target
-        rows.append(row)
+            table[state, letters[label]] = target
     accepting = [int(state in automaton.finals) for state in range(len(automaton))]
-    return minimize(Dfa.of(starts, rows, accepting))
+    return minimize(from_table(starts, letter_at, table, np.array(accepting, np.int32)))
 
 
 def determinize_rule(name: RuleName, source: RuleNfa, budget: Budget) -> RuleNfa:

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from grammar_workers.budget import Budget, budget_of
-from grammar_workers.dfa.charset import Charset, class_starts, classes_of
+from grammar_workers.dfa.charset import Charset, letters_of
 from grammar_workers.dfa.dfa import Dfa, explore, minimize
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
 from grammar_workers.options import Limits
@@ -110,10 +110,9 @@ class _Builder:
 
 
 def _determinized(program: _Program, first: int, budget: Budget) -> Dfa:
-    charsets = {each for each in program.characters if each is not None}
-    starts = class_starts(charsets)
-    letters: dict[Charset, list[int]] = {each: classes_of(each, starts) for each in charsets}
-    budget.spend(sum(map(len, letters.values())))
+    starts, letter_at, letters = letters_of(each for each in program.characters if each is not None)
+    budget.spend(len(starts))
+    many = max(letter_at) + 1
 
     def following(thread: tuple[int, ...]) -> list[tuple[int, ...] | None]:
         targets: dict[int, list[int]] = {}
@@ -122,15 +121,14 @@ def _determinized(program: _Program, first: int, budget: Budget) -> Dfa:
             if characters is not None:
                 for letter in letters[characters]:
                     targets.setdefault(letter, []).append(program.following[instruction][0])
-        budget.spend(len(thread) + len(targets))
-        row: list[tuple[int, ...] | None] = [None] * len(starts)
+        budget.spend(len(thread) + 2 * sum(map(len, targets.values())) + many)
+        row: list[tuple[int, ...] | None] = [None] * many
         closed = {key: tuple(_reached(program, key, budget)) for key in dict.fromkeys(map(tuple, targets.values()))}
         for letter, sources in targets.items():
             row[letter] = closed[tuple(sources)]
         return row
 
     initial = tuple(_reached(program, (first,), budget))
-    letter_at = range(len(starts))
     return minimize(explore(initial, following, lambda thread: int(_MATCH in thread), starts, letter_at, budget))
 
 
@@ -140,13 +138,13 @@ def _reached(program: _Program, sources: tuple[int, ...], budget: Budget) -> Ite
     pending = list(reversed(sources))
     while pending:
         instruction = pending.pop()
+        budget.spend(1)
         if instruction in seen:
             # An iteration that reads nothing ends its loop.
             if instruction in program.exits:
                 pending.append(program.exits[instruction])
             continue
         seen.add(instruction)
-        budget.spend(1)
         if instruction == _MATCH:
             yield instruction
             return
