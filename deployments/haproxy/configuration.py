@@ -43,6 +43,17 @@ class _Section:
         self.lines[:0] = [f"    {line}" for line in lines]
 
 
+def with_last_routes(configuration: str, kept: Path) -> str:
+    """Return `configuration`, or the last one that had routes, which the file `kept` remembers.
+
+    While Serve builds a changed application, and after it could not, it writes a configuration without routes, although
+    all replicas of the application before serve on.
+    """
+    if "use_backend" in configuration or not kept.exists():
+        kept.write_text(configuration)
+    return kept.read_text()
+
+
 def hardened(configuration: str, settings: Settings, folder: Path) -> str:
     """`configuration`, written by Serve, with deadlines, bounds and pages; raises `UnknownConfiguration`.
 

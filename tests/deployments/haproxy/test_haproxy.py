@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from deployments.haproxy import admin
-from deployments.haproxy.configuration import hardened
+from deployments.haproxy.configuration import hardened, with_last_routes
 from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
 from deployments.http.errors import ErrorBody
 from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
@@ -313,3 +313,11 @@ def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:
         assert found == {("127.0.0.1", process.port), ("127.0.0.1", health)}
     finally:
         process.end()
+
+
+def test_routes_stay_while_serve_builds_a_changed_application(tmp_path: Path) -> None:
+    """Serve writes no routes then; without them every request got 503 although all replicas were there."""
+    kept = tmp_path / "routes"
+    empty, served, changed = "frontend a", "frontend a\n    use_backend b", "frontend a\n    use_backend c"
+    texts = [with_last_routes(text, kept) for text in (empty, served, empty, empty, changed, empty)]
+    assert texts == [empty, served, served, served, changed, changed]
