@@ -82,7 +82,7 @@ class Cluster:
         (self.shell.overlay / "kustomization.yaml").write_text(
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: turnstile\n"
             "resources: [../turnstile/k8s/base]\ncomponents: [../turnstile/k8s/components/serve-config]\n"
-            f"images:\n- {{name: turnstile, newName: {name}, newTag: {tag}}}\n"
+            f"images:\n- name: turnstile\n  newName: {name}\n  newTag: {tag}\n"
             "configMapGenerator:\n- {name: serve-config, behavior: replace, files: [serve.yaml]}\n"
             f"patches:\n- target: {{kind: RayService}}\n  patch: |\n{bounds}"
         )
@@ -200,19 +200,34 @@ def change(variant: int) -> Scenario:
 
 
 def upgrade(it: Cluster, image: str) -> None:
-    it.overlay(least=1, image=image)
+    it.image = image
+    it.overlay(least=1)
     it.apply()
     time.sleep(10)
 
 
 def broken_upgrade(it: Cluster) -> None:
     """To an image that nobody has, and back as the document says."""
-    upgrade(it, it.image.rpartition(":")[0] + ":0.0.0-missing")
+    name, _, tag = it.image.rpartition(":")
+    it.overlay(least=1, image=f"{name}:0.0.0-missing")
+    it.apply()
     while "ImagePull" not in it.status(0):
         time.sleep(3)
-    it.overlay(least=1, image=it.image)
+    it.shell.run(block("6. Change", "pendingServiceStatus").replace("newTag: 0.2.0", f"newTag: {tag}"))
+
+
+def refused_change(it: Cluster) -> None:
+    """Apply a `serve.yaml` with a mistake in it, and the last good one half a minute after it was refused."""
+    it.overlay(least=2, variant=2)
+    path = it.shell.overlay / "serve.yaml"
+    good = path.read_text()
+    path.write_text(good.replace("max_prompt_bytes", "max_prompt_byte"))
     it.apply()
-    it.shell.run(block("6. Change", "pendingServiceStatus"))
+    while "Extra inputs are not permitted" not in it.status(0):
+        time.sleep(3)
+    time.sleep(30)
+    path.write_text(good)
+    it.apply()
 
 
 def keep_state(it: Cluster) -> None:
@@ -268,6 +283,7 @@ def scenarios(next_image: str) -> dict[str, Scenario]:
         "a grammar pod evicted": evict("grammar"),
         "a model pod evicted": evict("model"),
         "in-place change of two of each": change(2),
+        "a change that is refused, and back": Scenario(refused_change, served),
         "the cache's Redis deleted": delete("grammar-cache"),
         "a node drained": Scenario(drain),
         "the head deleted": delete("head"),
@@ -315,7 +331,7 @@ async def scale(cluster: Cluster, url: str) -> tuple[list[Sent], dict[str, list[
         for name in waiting:
             wants[name].append(float("inf"))
 
-    await until(lambda wanted, running: wanted > 1, 240)
+    await until(lambda wanted, running: wanted > 1, 180)
     await until(lambda wanted, running: running > 1, 300)
     sent = await load.stop()
     print(f"  load of {time.monotonic() - began:.0f} s", file=sys.stderr)
