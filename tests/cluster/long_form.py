@@ -13,6 +13,7 @@ import asyncio
 import collections
 import dataclasses
 import json
+import os
 import re
 import shutil
 import sys
@@ -66,7 +67,7 @@ class Cluster:
                 f"router:\n      replicas: {least}\n      max_prompt_bytes: {100_000 - variant}",
             ),
             ("min_replicas: 2", f"min_replicas: {least}"),
-            ("max_replicas: 8", "max_replicas: 2"),
+            ("max_replicas: 8", "max_replicas: 2\n        downscale_delay_s: 30"),
             ("processes: 3", "processes: 1"),
             ("memory_limit_mb: 2560", f"memory_limit_mb: {2560 - variant}"),
             ("max_length: 2048", f"max_length: {2048 - variant}"),
@@ -269,7 +270,8 @@ def served(it: Cluster) -> bool:
     return "serves what was applied" in it.status(0)
 
 
-def scenarios(next_image: str) -> dict[str, Scenario]:
+def scenarios(next_image: str) -> dict[str, Scenario | None]:
+    """All scenarios in their order; None is scaling, with one of each at the least."""
     return {
         "nothing": Scenario(lambda it: None),
         "in-place change, one of each to two": change(1),
@@ -289,6 +291,7 @@ def scenarios(next_image: str) -> dict[str, Scenario]:
         "the head deleted": delete("head"),
         "an upgrade": Scenario(lambda it: upgrade(it, next_image), served),
         "an upgrade to a missing image, and back": Scenario(broken_upgrade, served),
+        "scaling for one tenant (wanted/ready/down)": None,
         "the head deleted, with high availability": Scenario(delete("head").strike, prepare=keep_state),
     }
 
@@ -364,12 +367,14 @@ def explain(sent: list[Sent]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.long_form", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="SCENARIO", help="a part of its name (default: all, and scaling)")
+    parser.add_argument("names", nargs="*", metavar="SCENARIO", help="a part of its name (default: all)")
     parser.add_argument("--image", default="turnstile:0.2.0")
     parser.add_argument("--next-image", default="turnstile:0.2.1")
     parser.add_argument("--url", help="of the Service; default: its cluster IP")
     parser.add_argument("--deployed", action="store_true", help="a run of this program has deployed it already")
     options = parser.parse_args()
+    if not os.environ.get("KUBECONFIG"):
+        parser.error("set KUBECONFIG: this needs a cluster of its own (see CONTRIBUTING.md)")
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder), options.image)
         if not options.deployed:
@@ -386,16 +391,16 @@ def main() -> int:
             f"| what was done | requests | {' | '.join(OUTCOMES)} | longest silence (s) | whole again (s) |", flush=True
         )
         print("|---" * (len(OUTCOMES) + 4) + "|", flush=True)
-        if not options.names or "scaling" in options.names:
-            sent, wants = asyncio.run(scale(cluster, url))
-            seconds = "; ".join(f"{name} {'/'.join(f'{s:.0f}' for s in found)}" for name, found in wants.items())
-            print(row("scaling, one tenant: wanted/ready/down", sent, seconds), flush=True)
-            explain(sent)
         for name, scenario in scenarios(options.next_image).items():
             if options.names and not any(part in name for part in options.names):
                 continue
-            sent, whole_s = asyncio.run(harm(cluster, url, scenario))
-            print(row(name, sent, f"{whole_s:.0f}"), flush=True)
+            if scenario is None:
+                sent, wants = asyncio.run(scale(cluster, url))
+                whole = "; ".join(f"{tier} {'/'.join(f'{s:.0f}' for s in found)}" for tier, found in wants.items())
+            else:
+                sent, whole_s = asyncio.run(harm(cluster, url, scenario))
+                whole = f"{whole_s:.0f}"
+            print(row(name, sent, whole), flush=True)
             explain(sent)
             bad += sum(one.outcome == "invalid" for one in sent)
     return int(bad > 0)
