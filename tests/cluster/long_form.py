@@ -109,9 +109,16 @@ class Cluster:
             and any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
         )
 
+    def head(self) -> str:
+        """The head of the cluster that serves."""
+        field = "jsonpath={.status.activeServiceStatus.rayClusterName}"
+        active = self.kubectl(f"get rayservice turnstile --output {field}").strip()
+        (name,) = self.pods(f"ray.io/node-type=head,ray.io/cluster={active}")
+        return name
+
     def replicas(self) -> dict[str, tuple[int, int]]:
         """Of each tier how many replicas Serve wants and how many run."""
-        (head,) = self.pods("ray.io/node-type=head")
+        head = self.head()
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{head}:8265/proxy/api/serve/applications/"
         deployments = json.loads(self.shell.run(f"kubectl get --raw {path}"))["applications"]["turnstile"][
             "deployments"
@@ -180,10 +187,11 @@ def kill(component: str, deployment: str) -> Scenario:
 
 
 def drain(it: Cluster) -> None:
-    (head,) = it.pods("ray.io/node-type=head")
+    head = it.head()
     nodes = it.kubectl("get pods --output jsonpath='{range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}'")
     where = dict(line.split() for line in nodes.splitlines())
     (node, *_) = sorted({place for name, place in where.items() if "worker" in name} - {where[head]}) or [where[head]]
+    print(f"  drains {node}; the head is on {where[head]}; {where}", file=sys.stderr, flush=True)
     it.shell.run(
         f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data --timeout=400s; kubectl uncordon {node}",
         timeout_s=500,
