@@ -31,8 +31,8 @@ _STEPS_PER_WAY = 1000
 _ZEROS = b"0" * 64
 """More than any number that is worth telling apart has within its fraction."""
 _CLOSING = b'"}],'
-_PREFERRED = b"1234567890abcdefghijklmnopqrstuvwxyz"
-"""Zeros late: behind any number of them it may still mean an earlier one."""
+_PREFERRED = b"1234567890.abcdefghijklmnopqrstuvwxyz"
+"""Zeros late, exponents later: behind any number of them it may still mean an earlier one."""
 _RANKS = {byte: rank for rank, byte in enumerate(dict.fromkeys([*_CLOSING, *_PREFERRED, *range(256)]), -len(_CLOSING))}
 """Lower ranks are tried first. A byte that alone leads to the next state has rank 0, behind those that close."""
 
