@@ -333,9 +333,10 @@ async def scale(cluster: Cluster, url: str) -> tuple[list[Sent], dict[str, list[
         begun = time.monotonic()
         waiting = set(TIERS)
         while waiting and time.monotonic() < begun + within_s:
+            # Empty while Serve builds the application.
             replicas = await asyncio.to_thread(cluster.replicas)
             for name in sorted(waiting):
-                if reached(*replicas[TIERS[name]]):
+                if TIERS[name] in replicas and reached(*replicas[TIERS[name]]):
                     wants[name].append(round(time.monotonic() - begun))
                     waiting.discard(name)
             await asyncio.sleep(1)
