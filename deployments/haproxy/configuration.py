@@ -62,7 +62,7 @@ def with_routers(configuration: str, kept: Path) -> str:
 
 
 def _is_up(configuration: str) -> bool:
-    """Whether one of the routers passes Serve's health check."""
+    """Return True if one of the routers passes Serve's health check."""
     path = re.findall(r"option httpchk GET (\S+)", configuration)[-1]
     for host, port in _ROUTER.findall(configuration):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -92,8 +92,7 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
     refusal = _return(replies.STOPPING, f"{{ str({STOPPING}) -f {folder / STOPPING_FILE} }}")
     for section in sections:
         _answer_without_routers(section)
-    addresses = _Section(f"backend {ADDRESSES}", ["    stick-table type ipv6 size 100k expire 1m store conn_cur"])
-    health = _health(frontend, settings, refusal)
+    added = [_addresses(), *_health(frontend, settings, refusal)]
     frontend.begin_with(
         f"maxconn {settings.connections}",
         *_per_address(settings),
@@ -105,9 +104,7 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
         *(_return(reply, f"{{ status {status} }} plain_text", "response") for status, reply in replies.OF_SERVE),
     )
     kept = [section for section in sections if section.head not in STATISTICS]
-    return "".join(
-        f"{section.head}\n" + "".join(f"{line}\n" for line in section.lines) for section in [*kept, addresses, *health]
-    )
+    return "".join(f"{section.head}\n" + "".join(f"{line}\n" for line in section.lines) for section in [*kept, *added])
 
 
 def _sections(configuration: str) -> list[_Section]:
@@ -173,6 +170,10 @@ def _hosts(frontend: _Section, settings: Settings) -> list[str]:
         r"acl known_host req.hdr(host),host_only -m reg ^127(\.[0-9]{1,3}){3}$",
         _return(replies.WRONG_HOST, "{ req.hdr(host) -m found } !known_host"),
     ]
+
+
+def _addresses() -> _Section:
+    return _Section(f"backend {ADDRESSES}", ["    stick-table type ipv6 size 100k expire 1m store conn_cur"])
 
 
 def _health(frontend: _Section, settings: Settings, refusal: str) -> list[_Section]:

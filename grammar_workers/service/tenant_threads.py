@@ -47,9 +47,7 @@ class TenantThreads:
         loop = asyncio.get_running_loop()
         while self._running.total() < self._most:
             try:
-                tenant, (result, function, arguments) = self._waiting.get(
-                    lambda tenant: self._running[tenant] < self._most - 1
-                )
+                tenant, (result, function, arguments) = self._waiting.get(self._may_run)
             except KeyError:
                 return
             if result.done():  # cancelled
@@ -59,6 +57,9 @@ class TenantThreads:
                 function = functools.partial(GUARD.call, f"{self._name} for tenant {tenant}", function)
             running = loop.run_in_executor(self._threads, function, *arguments)
             running.add_done_callback(functools.partial(self._end, tenant, result))
+
+    def _may_run(self, tenant: str) -> bool:
+        return self._running[tenant] < self._most - 1
 
     def _end(self, tenant: str, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
         self._running -= Counter((tenant,))  # zeros are dropped: names of tenants may be the clients' choice

@@ -100,7 +100,7 @@ class Cluster:
         return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def ready(self) -> collections.Counter[str]:
-        """How many pods of each component are ready."""
+        """Count the ready pods of each component."""
         found = self.shell.json(f"kubectl get pods --namespace {NAMESPACE}")["items"]
         return collections.Counter(
             pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
@@ -130,7 +130,7 @@ class Cluster:
         return found
 
     def whole(self, before: collections.Counter[str]) -> bool:
-        """Whether everything that was there before is there."""
+        """Return True if as many pods are ready as before, and all wanted replicas run."""
         try:
             replicas = self.replicas()
         except (AssertionError, ValueError, KeyError):
@@ -143,7 +143,7 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What is done to the service, and when that is over (by default when everything is there again)."""
+    """A harm to the service, and the sign that it is over (by default, that everything is there again)."""
 
     strike: Callable[[Cluster], object]
     over: Callable[[Cluster], bool] | None = None
@@ -205,7 +205,7 @@ def change(variant: int) -> Scenario:
         it.overlay(least=2, variant=variant)
         it.apply()
 
-    return Scenario(strike, lambda it: "serves what was applied" in it.status(0))
+    return Scenario(strike, served)
 
 
 def upgrade(it: Cluster, image: str) -> None:

@@ -182,7 +182,7 @@ class Ways:
 
 
 def _without_zeros(level: History) -> History:
-    """The same history for all numbers that differ only in how many zeros end a long fraction: they mean the same."""
+    """Return one history for all numbers that differ only in how many zeros end a long fraction: they mean the same."""
     if level is None or level.position[0] != NUMBER or not level.position[1].endswith(_ZEROS):
         return level
     kept: History = None
