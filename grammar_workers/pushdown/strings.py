@@ -42,12 +42,12 @@ class StringLowering:
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
 
-    def raw_text(self, automaton: Dfa) -> int:
-        """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
-        return self.raw_states(automaton, {})[0]
-
     def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
-        """The same for each state of the automaton; one whose label is in `known` is that state."""
+        """Return states that read the automaton's language as UTF-8, the first one first.
+
+        Accepting ones carry exit label 0. There is one for each state of the automaton; one whose label is in `known`
+        is that state.
+        """
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
@@ -66,16 +66,13 @@ class StringLowering:
         self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
         return self._builder.row(row)
 
-    def json_string(self, automaton: Dfa, closed: Sequence[int], guards: Sequence[Guard] = ()) -> int:
+    @memoized
+    def json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...] = ()) -> int:
         """States that read the rest of a JSON string after its opening quote. Returns the first.
 
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
         alone and must pass `guards[state]` on entering a state.
         """
-        return self._json_string(automaton, tuple(closed), tuple(guards))
-
-    @memoized
-    def _json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...]) -> int:
         guards = guards or ((),) * automaton.many_states
         ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
         closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
@@ -89,16 +86,13 @@ class StringLowering:
             self._builder.fill_states(states, {code.STATE_LOOP: loops})
         return states
 
-    def counted_json_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
-        """The same where the counter counts characters from 0 and the quote returns to the caller.
-
-        A text that the automaton labels i returns with label n if its length passes the guard `lengths[i - 1][n]`;
-        these exclude each other.
-        """
-        return self._counted_string(automaton, *[tuple(guards.items()) for guards in lengths])
-
     @memoized
-    def _counted_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
+    def counted_json_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
+        """Return the first state where the counter counts characters from 0 and the quote returns to the caller.
+
+        A text that the automaton labels i returns with label n if its length passes the guard that stands beside n in
+        `by_label[i - 1]`; these exclude each other.
+        """
         builder, lengths = self._builder, list(map(dict, by_label))
         endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
         guards = _arrival_guards(automaton, endings)
