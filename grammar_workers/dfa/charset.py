@@ -103,6 +103,15 @@ def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Char
     return starts, classes, letters
 
 
+def spans_of(starts: Sequence[int], letter_at: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Return the intervals of each letter, of which interval i, from `starts[i]` on, has `letter_at[i]` (-1: none)."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(max(letter_at) + 1)]
+    for low, end, letter in zip(starts, [*starts[1:], 0x110000], letter_at, strict=True):
+        if letter >= 0:
+            spans[letter].append((low, end - 1))
+    return spans
+
+
 def bits_of(number: int) -> list[int]:
     """The bits that are set in an integer that stands for a set, such as the members of a class of `partition`."""
     found = []

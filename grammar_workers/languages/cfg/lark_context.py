@@ -8,29 +8,33 @@ markers says where the conditions hold; the grammar is intersected with it, and 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence as Many
+from typing import NamedTuple
 
 from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.dfa.charset import ALL, Charset, spans_of
 from grammar_workers.dfa.dfa import Dfa, complement, intersect
 from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, determinize, determinize_rule, to_characters
-from grammar_workers.languages.regex.character_class import agreed
-from grammar_workers.languages.regex.compile import compile_tree
-from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
-from grammar_workers.languages.regex.written_out import with_parts
+from grammar_workers.languages.regex.parse import Node
+from grammar_workers.languages.regex.preferred import (
+    CHOSEN,
+    ENDED,
+    MATCH,
+    Branch,
+    Matcher,
+    Run,
+    chosen_at_end,
+    is_match,
+)
 from grammar_workers.options import Limits
 
 MARKERS: Charset = ((0xFDD0, 0xFDEF),)
 """Noncharacters: Unicode reserves them for uses inside of programs. A grammar that needs markers generates none."""
-
-_NO_MARKER = charset.subtract(ALL, MARKERS)
-_ANY_MARKERS = Repeat(Characters(agreed(MARKERS)), 0, None)
 
 
 class Contexts:
@@ -51,40 +55,28 @@ class Contexts:
         """The automaton of the texts with markers in which every condition holds, or None without conditions."""
         return intersect(self._automata, self._limits) if self._automata else None
 
-    def with_conditions(self, automaton: Dfa, tree: Node, longest: Dfa | None = None) -> syntax.Expression:
+    def marked(self, automaton: Dfa, tree: Node, *, shorter: bool) -> syntax.Expression:
         """Mark a terminal that reads `automaton`, where `tree`, with its look-arounds, matches in the whole text.
 
-        With `longest`, it also ends only where the text that follows makes no longer text of that automaton.
+        Args:
+            automaton: All texts that the terminal may take, and perhaps more.
+            tree: The terminal, with look-arounds as its only conditions.
+            shorter: True if it may also end before the preferred match does, as `wrong_texts` says.
 
         Raises:
             LimitExceededError: There are no more markers, or the automaton is too large.
-            UnsupportedFeatureError: `tree` holds a condition inside a look-behind.
         """
         begin, end = self._markers()
-        token = Sequence((_one(begin), _marked(tree, None), _one(end)))
-        other = Characters(agreed(charset.subtract(ALL, charset.make([(begin, end)]))))
-        whole = Repeat(Alternatives((other, token)), 0, None)
-        self._automata.append(compile_tree(whole, search=False, limits=self._limits))
-        if longest is not None:
-            self._end_late(longest, begin, end)
-        return _between(begin, automaton, end)
-
-    def as_long_as_possible(self, automaton: Dfa) -> syntax.Expression:
-        """Mark ignored text, which ends only where the text that follows makes no longer one of it."""
-        begin, end = self._markers()
-        self._end_late(automaton, begin, end)
-        return _between(begin, automaton, end)
-
-    def _end_late(self, automaton: Dfa, begin: int, end: int) -> None:
-        wrong = _goes_on(automaton, begin, end)
+        wrong = wrong_texts(tree, begin, end, self._limits, shorter=shorter) or RuleNfa([[]], [[]])
         try:
             found = determinize(wrong, budget_of(self._limits), max_states=self._limits.max_regex_states)
         except TooLargeError:
             most = self._limits.max_regex_states
             raise LimitExceededError(
-                f"the end of a terminal needs more than {most} states (fixed limit max_regex_states)"
+                f"the conditions of a terminal need more than {most} states (fixed limit max_regex_states)"
             ) from None
         self._automata.append(complement(to_characters(found), self._limits))
+        return syntax.Sequence((syntax.Marker(begin), syntax.Regular(automaton), syntax.Marker(end)))
 
     def _markers(self) -> tuple[int, int]:
         if self._next + 1 > MARKERS[0][1]:
@@ -97,46 +89,81 @@ class Contexts:
         return self._next - 2, self._next - 1
 
 
-def _between(begin: int, automaton: Dfa, end: int) -> syntax.Expression:
-    return syntax.Sequence((syntax.Marker(begin), syntax.Regular(automaton), syntax.Marker(end)))
+def wrong_texts(tree: Node, begin: int, end: int, limits: Limits, *, shorter: bool) -> RuleNfa | None:
+    """Return the texts in which the characters between two markers are not what a terminal takes.
 
+    They are if they are the match that is preferred where they begin. With `shorter`, as in `dynamic_complete`, they
+    may also be the preferred match of a shorter text: where they meet the conditions in the whole text and on their
+    own, and no match that is shorter still comes before theirs in the whole text.
 
-def _one(marker: int) -> Node:
-    return Characters(agreed(charset.make([(marker, marker)])))
+    Args:
+        tree: The terminal, with look-arounds as its only conditions.
+        begin: The marker before the terminal.
+        end: The marker behind it.
+        limits: Bounds on states and steps.
+        shorter: See above.
 
-
-def _marked(node: Node, look: Look | None) -> Node:
-    """The pattern on texts with markers: a terminal has none inside, look-arounds (inside `look`) read over them."""
-    if isinstance(node, Characters):
-        read = Characters(agreed(charset.intersect(node.characters.common, _NO_MARKER)))
-        if look is None:
-            return read
-        return Sequence((read, _ANY_MARKERS) if look.behind else (_ANY_MARKERS, read))
-    # Anchors and word boundaries are look-arounds by now.
-    inside = node if isinstance(node, Look) else look
-    marked = with_parts(node, lambda part: _marked(part, inside))
-    # A limit is exceeded by the terminal with its marks, not by one repetition in it.
-    return dataclasses.replace(marked, position=0) if isinstance(marked, Repeat) else marked
-
-
-def _goes_on(automaton: Dfa, begin: int, end: int) -> RuleNfa:
-    """The texts in which a longer text of `automaton` follows `begin` than the one that ends at `end`."""
+    Returns:
+        None where the text around never matters: `preferred_automaton` has the texts that are right.
+    """
+    matcher = Matcher(tree, limits)
+    letters = [charset.subtract(charset.make(spans), MARKERS) for spans in spans_of(matcher.starts, matcher.letter_at)]
     wrong = RuleNfa()
-    first, last = wrong.state(), wrong.state()
-    inside = [wrong.state() for _ in automaton.accepting]
-    behind = [wrong.state() for _ in automaton.accepting]
+    states: dict[_Place, int] = {_Place(Run((), matcher.begun.behinds)): wrong.state()}
+    last = wrong.state()
     wrong.finals.add(last)
-    wrong.edges[first] += [(ALL, first), (charset.make([(begin, begin)]), inside[0])]
     wrong.edges[last].append((ALL, last))
-    for state, accepting in enumerate(automaton.accepting):
-        wrong.edges[behind[state]].append((MARKERS, behind[state]))
-        if accepting:
-            wrong.edges[inside[state]].append((charset.make([(end, end)]), behind[state]))
-        for low, high, target in automaton.ranges(state):
-            read = charset.subtract(charset.make([(low, high)]), MARKERS)
-            wrong.edges[inside[state]].append((read, inside[target]))
-            wrong.edges[behind[state]].append((read, last if automaton.accepting[target] else behind[target]))
-    return wrong
+    matters = False
+
+    def lead(state: int, label: Charset, place: _Place) -> None:
+        if place.is_behind and CHOSEN not in (branch.instruction for branch in place.run.branches):
+            wrong.edges[state].append((label, last))
+        elif not place.is_behind or place.run.branches[0] != Branch(CHOSEN):
+            if place not in states:
+                states[place] = wrong.state()
+                places.append(place)
+            wrong.edges[state].append((label, states[place]))
+
+    places = list(states)
+    for place in places:
+        run, alone, is_behind = place
+        state = states[place]
+        if alone is not None:
+            is_match_alone = is_match(alone)
+            behind = _Place(_marked(run, only_matches=shorter and is_match_alone), None, True)
+            many = len(places)
+            lead(state, charset.make([(end, end)]), behind)
+            is_right = behind.run.branches[:1] == (Branch(CHOSEN),)
+            matters |= len(places) > many or is_right != is_match_alone
+        else:
+            wrong.edges[state].append((MARKERS, state))
+            if not is_behind:
+                lead(state, charset.make([(begin, begin)]), _Place(matcher.begin(run.behinds), matcher.begun))
+            elif chosen_at_end(run.branches) != CHOSEN:
+                wrong.finals.add(state)
+        for letter, characters in enumerate(letters):
+            after = alone and matcher.after(alone, letter)
+            lead(state, characters, _Place(matcher.after(run, letter), after, is_behind))
+    return wrong if matters else None
+
+
+class _Place(NamedTuple):
+    """Before a terminal (its `run` has no branches), inside of it (`alone` sees nothing before it) or behind it."""
+
+    run: Run
+    alone: Run | None = None
+    is_behind: bool = False
+
+
+def _marked(run: Run, *, only_matches: bool) -> Run:
+    """The run behind a terminal whose end is marked here; with `only_matches`, no longer match comes before it."""
+    branches = []
+    for branch in run.branches:
+        if branch.instruction <= MATCH:
+            branches.append(branch._replace(instruction=CHOSEN if branch.instruction == MATCH else ENDED))
+        elif not only_matches:
+            branches.append(branch)
+    return Run(tuple(branches), run.behinds)
 
 
 def erase(network: TransitionNetwork, markers: Charset, budget: Budget) -> None:

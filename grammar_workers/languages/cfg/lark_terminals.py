@@ -17,15 +17,16 @@ from typing import NoReturn, TypeVar
 from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import Dfa, combine
-from grammar_workers.errors import (
-    GrammarError,
-    InvalidSpecificationError,
-    LimitExceededError,
-    UnsupportedFeatureError,
-)
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.cfg import syntax
-from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, first_characters
+from grammar_workers.languages.cfg.lark_context import (
+    MARKERS,
+    Contexts,
+    can_end_anywhere,
+    first_characters,
+    wrong_texts,
+)
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.longest_first import prefers_longest
@@ -109,8 +110,10 @@ class Terminals:
             self._begins = charset.union(self._begins, *found.charsets[:1])
             return found
         compiled = self._automaton(joined)
-        self._begins = charset.union(self._begins, *map(first_characters, compiled.automata))
-        return syntax.Regular(compiled.automata[0]) if compiled.tree is None else self._conditioned(joined, compiled)
+        self._begins = charset.union(self._begins, first_characters(compiled.automaton))
+        if compiled.is_conditional:
+            return self._marked(joined, compiled, shorter=True)
+        return syntax.Regular(compiled.automaton)
 
     def ignored(self, expressions: list[syntax.Expression]) -> syntax.Expression:
         """Compile what may stand between terminals, after all of these; raises GrammarError with its position."""
@@ -119,14 +122,13 @@ class Terminals:
         found = [(joined, self._automaton(joined)) for joined in map(self._join, expressions)]
         items: list[syntax.Expression] = []
         for joined, compiled in found:
-            others = [each for _, other in found if other is not compiled for each in other.automata]
-            automaton = compiled.automata[0]
-            if compiled.tree is not None:
-                items.append(self._conditioned(joined, compiled))
-            elif can_end_anywhere(automaton, others, self._begins, budget_of(self._limits)):
-                items.append(syntax.Regular(automaton))
+            others = [other.automaton for _, other in found if other is not compiled]
+            if not compiled.is_conditional and can_end_anywhere(
+                compiled.automaton, others, self._begins, budget_of(self._limits)
+            ):
+                items.append(syntax.Regular(compiled.automaton))
             else:
-                items.append(self._contexts.as_long_as_possible(automaton))
+                items.append(self._marked(joined, compiled, shorter=False))
         return syntax.Repeat(syntax.Alternatives(tuple(items)), 0, None)
 
     # -- as one regular expression ---------------------------------------------------------------------------------
@@ -214,15 +216,11 @@ class Terminals:
         regex = joined.regex()
         return self._placed(regex, lambda: _compiled(regex.value, self._limits))
 
-    def _conditioned(self, joined: Joined, compiled: _Compiled) -> syntax.Expression:
-        def work() -> list[syntax.Expression]:
-            assert compiled.tree is not None
-            return [
-                self._contexts.with_conditions(automaton, compiled.tree, longest)
-                for automaton, longest in zip(compiled.automata, (None, compiled.core), strict=False)
-            ]
+    def _marked(self, joined: Joined, compiled: _Compiled, *, shorter: bool) -> syntax.Expression:
+        def work() -> syntax.Expression:
+            return self._contexts.marked(compiled.automaton, compiled.tree, shorter=shorter)
 
-        return syntax.Alternatives(tuple(self._placed(joined.regex(), work)))
+        return self._placed(joined.regex(), work)
 
     def _placed(self, regex: Joined, work: Callable[[], _Result]) -> _Result:
         """Do work on a regular expression; its errors get the position in the grammar."""
@@ -234,69 +232,20 @@ class Terminals:
 
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
-    """The texts that a terminal takes.
+    """The texts that a terminal takes, and some more if the text around matters (`is_conditional`)."""
 
-    With conditions that the whole text decides, `tree` has them. Then a second automaton has the texts that the
-    terminal takes only where the text that follows makes no longer text of `core`, the terminal without its conditions.
-    """
-
-    automata: tuple[Dfa, ...]
-    tree: parse.Node | None = None
-    core: Dfa | None = None
+    automaton: Dfa
+    tree: parse.Node
+    is_conditional: bool
 
 
 @remembered(maxsize=4096)
 def _compiled(pattern: str, limits: Limits) -> _Compiled:
     tree = as_python(parse.read_regex(pattern, limits))
-    condition = first_condition(tree)
     plain = without_conditions(tree)
-    preferred = None if prefers_longest(plain, limits) else preferred_automaton(plain, limits)
-    if condition is None and preferred is not None:
-        return _Compiled((preferred,))
-    core = compile_tree(plain, search=False, limits=limits)
-    if condition is None:
-        return _Compiled((core,))
-    if preferred is not None and not combine([core, preferred], lambda found: found[0] != found[1], limits).is_empty:
-        raise UnsupportedFeatureError(
-            "a lazy quantifier, or an alternative that hides a longer one, beside a condition on the text around is "
-            "not supported in a terminal; write what may be read as a class of characters, like [^<]+",
-            position=condition.position,
-        )
-    if _ends_once(core) or _ends_where_it_must(tree, core, limits):
-        return _Compiled((core,), tree)
-    alone = compile_tree(tree, search=False, limits=limits)
-    if alone.is_empty:
-        raise UnsupportedFeatureError(
-            "this condition on the text around a terminal is not supported where the terminal can have several "
-            "lengths; move the condition into a terminal of one length, or what it asks for into a rule",
-            position=condition.position,
-        )
-    # A matcher tries the longest text first, and then, in `dynamic_complete`, the beginnings of it on their own.
-    longest = combine([core, alone], lambda found: bool(found[0] and not found[1]), limits)
-    return _Compiled((alone,) if longest.is_empty else (alone, longest), tree, core)
-
-
-def _ends_once(automaton: Dfa) -> bool:
-    """True if no text is the beginning of another."""
-    return not any(
-        accepting and any(target >= 0 for target in automaton.moves[state])
-        for state, accepting in enumerate(automaton.accepting)
-    )
-
-
-def _ends_where_it_must(tree: parse.Node, core: Dfa, limits: Limits) -> bool:
-    """True if the pattern ends with `(?=x)`, and nothing that makes its text longer begins as x does."""
-    last = tree.parts[-1] if isinstance(tree, parse.Sequence) and tree.parts else None
-    if not isinstance(last, parse.Look) or last.behind or last.negative:
-        return False
-    rest = parse.Sequence(tree.parts[:-1]) if isinstance(tree, parse.Sequence) else tree
-    if first_condition(rest) is not None or first_condition(last.body) is not None:
-        return False
-    asked = compile_tree(last.body, search=False, limits=limits)
-    longer = charset.make(
-        (low, high)
-        for state, accepting in enumerate(core.accepting)
-        if accepting
-        for low, high, _ in core.ranges(state)
-    )
-    return not asked.accepting[0] and not charset.intersect(longer, first_characters(asked))
+    if first_condition(tree) is None:
+        if prefers_longest(tree, limits):
+            return _Compiled(compile_tree(tree, search=False, limits=limits), tree, False)
+    elif wrong_texts(tree, *MARKERS[0], limits, shorter=True) is not None:
+        return _Compiled(compile_tree(plain, search=False, limits=limits), tree, True)
+    return _Compiled(preferred_automaton(tree, limits), tree, False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.charset import Charset, letters_of
+from grammar_workers.dfa.charset import Charset, letters_of, spans_of
 from grammar_workers.dfa.dfa import Dfa, from_table, minimize
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.reached import reached
@@ -81,7 +81,8 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
     budget.spend(len(starts) + sum(map(len, classes.values())))
     called = sorted(label for label in labels if isinstance(label, int))
     many = max(letter_at) + 1
-    letters: dict[Label, list[int]] = {**classes, **{rule: [many + number] for number, rule in enumerate(called)}}
+    letters: dict[Label, list[int]] = {rule: [many + number] for number, rule in enumerate(called)}
+    letters.update(classes.items())
     edges = [[(letters[label], target) for label, target in moves] for moves in source.edges]
     begun = budget.steps
     first = source.closure([0])
@@ -117,11 +118,7 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
         moves.append(row)
     budget.spend(united // 4)
     finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
-    spans: list[list[tuple[int, int]]] = [[] for _ in range(many)]
-    for low, end, letter in zip(starts, [*starts[1:], 0x110000], letter_at, strict=True):
-        if letter >= 0:
-            spans[letter].append((low, end - 1))
-    return _minimal(moves, finals, spans, called, budget)
+    return _minimal(moves, finals, spans_of(starts, letter_at), called, budget)
 
 
 def _minimal(

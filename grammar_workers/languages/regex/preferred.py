@@ -1,26 +1,55 @@
 """The texts that a backtracking matcher takes as a whole: the match that it prefers ends where the text ends.
 
 Python's `re.match` tries the branches of a pattern in order and stops at the first that matches: `a|ab` never takes
-`ab`, and `".*?"` never goes past a quote. The automaton follows all branches at once, in this order (as in Cox, 2010,
-"Regular Expression Matching in the Wild", and Rust's `regex`): its states are lists of positions, and what comes behind
-a match in the list is dropped, because the match is preferred.
+`ab`, and `".*?"` never goes past a quote. A matcher follows all branches at once, in this order (as in Cox, 2010,
+"Regular Expression Matching in the Wild", and Rust's `regex`): what comes behind a match in the list is dropped,
+because the match is preferred.
 
     a|ab     (a, a b)  --a-->  (match, b): what stands behind the match is dropped  --b-->  nothing
+
+A look-ahead that the text so far does not decide goes along with its branch. A branch that has reached the end of the
+pattern then waits for it in the list, and is a match once it holds.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa.charset import Charset, letters_of
 from grammar_workers.dfa.dfa import Dfa, explore, minimize
-from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
+from grammar_workers.languages.regex.character_class import ANYTHING
+from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
 from grammar_workers.options import Limits
 
-_MATCH = 0
+MATCH = 0
 """The instruction at which the pattern has been read."""
+ENDED = -1
+"""In place of `MATCH`: the match ended before the last character, and waits for a look-ahead."""
+CHOSEN = -2
+"""In place of `MATCH`: a match whose end was marked; it stays in the list."""
+
+
+class Branch(NamedTuple):
+    """An instruction that has been reached, and the look-aheads that the rest of the text must meet.
+
+    Each of `waiting` is (negative, branches of the look-ahead).
+    """
+
+    instruction: int
+    waiting: frozenset[tuple[bool, tuple[Branch, ...]]] = frozenset()
+
+
+Branches = tuple[Branch, ...]
+
+
+class Run(NamedTuple):
+    """The branches of the pattern, and before each character those of each look-behind."""
+
+    branches: Branches
+    behinds: tuple[Branches, ...]
 
 
 @dataclasses.dataclass
@@ -28,19 +57,23 @@ class _Program:
     """Instructions in the order in which a matcher tries them.
 
     Instruction i reads a character of `characters[i]` and goes on at `following[i][0]`. Where `characters[i]` is None,
-    it goes on at each of `following[i]`, the preferred one first. `exits` has the instruction behind each loop.
+    it goes on at each of `following[i]`, the preferred one first. `exits` has the instruction behind each loop, `looks`
+    the look-around that an instruction asks for, with the first instruction of a look-ahead and the number of a
+    look-behind, whose first instruction is in `behinds`.
     """
 
     characters: list[Charset | None] = dataclasses.field(default_factory=lambda: [None])
     following: list[tuple[int, ...]] = dataclasses.field(default_factory=lambda: [()])
     exits: dict[int, int] = dataclasses.field(default_factory=dict)
+    looks: dict[int, tuple[Look, int]] = dataclasses.field(default_factory=dict)
+    behinds: list[int] = dataclasses.field(default_factory=list)
 
 
 def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
-    """Compile the texts that `tree` takes as a whole by preference.
+    """Compile the texts that `tree` takes as a whole by preference, where no other text stands around them.
 
     Args:
-        tree: A pattern without look-around, anchors and word boundaries. Of a class, `common` is read.
+        tree: A pattern whose only conditions are look-arounds. Of a class, `common` is read.
         limits: Bounds on states and steps.
 
     Raises:
@@ -48,10 +81,129 @@ def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
 
     Reference: Cox 2010, https://swtch.com/~rsc/regexp/regexp3.html.
     """
-    budget = budget_of(limits)
-    builder = _Builder(budget)
-    first = builder.add(tree, _MATCH)
-    return _determinized(builder.program, first, budget)
+    matcher = Matcher(tree, limits)
+
+    def following(run: Run) -> list[Run | None]:
+        runs = [matcher.after(run, letter) for letter in matcher.letters]
+        return [each if each.branches else None for each in runs]
+
+    return minimize(explore(matcher.begun, following, is_match, matcher.starts, matcher.letter_at, budget_of(limits)))
+
+
+def is_match(run: Run) -> bool:
+    """Return whether the preferred match ends here if the text does."""
+    return chosen_at_end(run.branches) == MATCH
+
+
+def chosen_at_end(branches: Branches) -> int | None:
+    """Return the instruction of the first branch that is a match if the text ends here, None without any."""
+    for instruction, waiting in branches:
+        if instruction <= MATCH and all((chosen_at_end(inner) is None) == negative for negative, inner in waiting):
+            return instruction
+    return None
+
+
+class Matcher:
+    """Follows the branches of `tree` through a text, letter by letter.
+
+    Attributes:
+        starts, letter_at: The letters of all characters, as `charset.letters_of` has them.
+        letters: The numbers of the letters.
+        begun: The run before the first character of a text.
+    """
+
+    def __init__(self, tree: Node, limits: Limits) -> None:
+        self._budget = budget_of(limits)
+        builder = _Builder(self._budget)
+        self._first = builder.add(tree, MATCH)
+        self._program = builder.program
+        self.starts, self.letter_at, letters = letters_of(each for each in self._program.characters if each is not None)
+        self._budget.spend(len(self.starts))
+        self._letters = [None if each is None else frozenset(letters[each]) for each in self._program.characters]
+        self.letters = range(max(self.letter_at) + 1)
+        self._closed: dict[tuple[Branches, tuple[Branches, ...], bool], Branches] = {}
+        behinds: tuple[Branches, ...] = ()
+        for first in self._program.behinds:
+            behinds += (self._reached([Branch(first)], behinds, all_of_them=True),)
+        self.begun = self.begin(behinds)
+
+    def begin(self, behinds: tuple[Branches, ...]) -> Run:
+        """Return the run that begins where the look-behinds are as far as `behinds`."""
+        return Run(self._reached([Branch(self._first)], behinds), behinds)
+
+    def after(self, run: Run, letter: int) -> Run:
+        """Return the run one character later."""
+        behinds: tuple[Branches, ...] = ()
+        for branches in run.behinds:
+            behinds += (self._after(branches, letter, behinds, all_of_them=True),)
+        return Run(self._after(run.branches, letter, behinds), behinds)
+
+    def _after(
+        self, branches: Branches, letter: int, behinds: tuple[Branches, ...], *, all_of_them: bool = False
+    ) -> Branches:
+        found = []
+        self._budget.spend(1 + len(branches))
+        for instruction, waiting in branches:
+            read = self._letters[instruction] if instruction > MATCH else None
+            # A match that waits for nothing has dropped what is behind it, and is not the end of a longer text.
+            if letter not in read if read is not None else instruction != CHOSEN and (all_of_them or not waiting):
+                continue
+            kept = _kept((negative, self._after(inner, letter, behinds)) for negative, inner in waiting)
+            if kept is not None:
+                target = self._program.following[instruction][0] if read is not None else min(instruction, ENDED)
+                found.append(Branch(target, kept))
+        return self._reached(found, behinds, all_of_them=all_of_them)
+
+    def _reached(
+        self, sources: Iterable[Branch], behinds: tuple[Branches, ...], *, all_of_them: bool = False
+    ) -> Branches:
+        """Return the branches that read a character or are matches, in order, up to the first match that is certain."""
+        key = (tuple(sources), behinds, all_of_them)
+        if key not in self._closed:
+            self._closed[key] = tuple(self._go_on(*key))
+        return self._closed[key]
+
+    def _go_on(self, sources: Branches, behinds: tuple[Branches, ...], all_of_them: bool) -> Iterable[Branch]:
+        program = self._program
+        seen: set[Branch] = set()
+        pending = list(reversed(sources))
+        while pending:
+            branch = pending.pop()
+            instruction, waiting = branch
+            self._budget.spend(1)
+            if branch in seen:
+                # An iteration that reads nothing ends its loop.
+                if instruction in program.exits:
+                    pending.append(Branch(program.exits[instruction], waiting))
+                continue
+            seen.add(branch)
+            if instruction <= MATCH or program.characters[instruction] is not None:
+                yield branch
+                if instruction <= MATCH and not waiting and not all_of_them:
+                    return
+                continue
+            kept: frozenset[tuple[bool, Branches]] | None = waiting
+            if instruction in program.looks:
+                look, number = program.looks[instruction]
+                if look.behind:
+                    inner = tuple(each for each in behinds[number] if each.instruction == MATCH)
+                else:
+                    inner = self._reached([Branch(number)], behinds)
+                kept = _kept([*waiting, (look.negative, inner)])
+            if kept is not None:
+                pending.extend(Branch(each, kept) for each in reversed(program.following[instruction]))
+
+
+def _kept(looks: Iterable[tuple[bool, Branches]]) -> frozenset[tuple[bool, Branches]] | None:
+    """Return the look-aheads that are not decided yet, or None where one of them does not hold."""
+    kept = set()
+    for negative, inner in looks:
+        holds = any(instruction <= MATCH and not waiting for instruction, waiting in inner)
+        if (holds or not inner) and holds == negative:
+            return None
+        if inner and not holds:
+            kept.add((negative, inner))
+    return frozenset(kept)
 
 
 class _Builder:
@@ -71,8 +223,19 @@ class _Builder:
             return following
         if isinstance(node, Alternatives):
             return self._append(None, tuple(self.add(branch, following) for branch in node.branches))
-        assert isinstance(node, Repeat), "conditions have been taken out"
+        if isinstance(node, Look):
+            return self._look(node, following)
+        assert isinstance(node, Repeat), "anchors and word boundaries have become look-arounds"
         return self._repeat(node, following)
+
+    def _look(self, node: Look, following: int) -> int:
+        number = self.add(Sequence((_ANY_TEXT, node.body)) if node.behind else node.body, MATCH)
+        if node.behind:
+            self.program.behinds.append(number)
+            number = len(self.program.behinds) - 1
+        instruction = self._append(None, (following,))
+        self.program.looks[instruction] = (node, number)
+        return instruction
 
     def _repeat(self, node: Repeat, following: int) -> int:
         low, high = node.low, node.high
@@ -109,46 +272,4 @@ class _Builder:
         return len(self.program.following) - 1
 
 
-def _determinized(program: _Program, first: int, budget: Budget) -> Dfa:
-    starts, letter_at, letters = letters_of(each for each in program.characters if each is not None)
-    budget.spend(len(starts))
-    many = max(letter_at) + 1
-
-    def following(thread: tuple[int, ...]) -> list[tuple[int, ...] | None]:
-        targets: dict[int, list[int]] = {}
-        for instruction in thread:
-            characters = program.characters[instruction]
-            if characters is not None:
-                for letter in letters[characters]:
-                    targets.setdefault(letter, []).append(program.following[instruction][0])
-        budget.spend(len(thread) + 2 * sum(map(len, targets.values())) + many)
-        row: list[tuple[int, ...] | None] = [None] * many
-        closed = {key: tuple(_reached(program, key, budget)) for key in dict.fromkeys(map(tuple, targets.values()))}
-        for letter, sources in targets.items():
-            row[letter] = closed[tuple(sources)]
-        return row
-
-    initial = tuple(_reached(program, (first,), budget))
-    return minimize(explore(initial, following, lambda thread: int(_MATCH in thread), starts, letter_at, budget))
-
-
-def _reached(program: _Program, sources: tuple[int, ...], budget: Budget) -> Iterator[int]:
-    """Yield the instructions that read a character, in order, up to a match, which comes last."""
-    seen: set[int] = set()
-    pending = list(reversed(sources))
-    while pending:
-        instruction = pending.pop()
-        budget.spend(1)
-        if instruction in seen:
-            # An iteration that reads nothing ends its loop.
-            if instruction in program.exits:
-                pending.append(program.exits[instruction])
-            continue
-        seen.add(instruction)
-        if instruction == _MATCH:
-            yield instruction
-            return
-        if program.characters[instruction] is not None:
-            yield instruction
-        else:
-            pending.extend(reversed(program.following[instruction]))
+_ANY_TEXT = Repeat(Characters(ANYTHING), 0, None)
