@@ -17,7 +17,7 @@ from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.longest_first import prefers_longest
 from grammar_workers.languages.regex.parse import read_regex
 from grammar_workers.languages.regex.preferred import preferred_automaton
-from grammar_workers.languages.regex.python_dialect import as_python
+from grammar_workers.languages.regex.python_dialect import read_python
 from grammar_workers.options import Limits
 from tests.grammar_workers.lark_grammars import CHARACTERS, draw_grammar
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
@@ -125,7 +125,7 @@ def test_preferred_matches(seed: int) -> None:
     """A text is taken if it is Python's first match in itself."""
     rng = random.Random(seed)
     pattern = _pattern(rng, 3)
-    automaton = preferred_automaton(as_python(read_regex(pattern, Limits())), Limits())
+    automaton = preferred_automaton(read_python(pattern, Limits()), Limits())
     for text in every_text("abc", 5):
         found = re.match(pattern, text)
         assert bool(automaton.classify(text)) == (found is not None and found.end() == len(text)), (pattern, text)
@@ -156,7 +156,7 @@ def test_what_prefers_the_longest_text_hides_none(seed: int) -> None:
     while many < 10:
         parts = [_pattern(rng, 1).replace("?)", ")").removesuffix("?") for _ in range(3)]
         pattern = f"(?:{parts[0]}{{1,3}}{parts[1]}?){rng.choice(['{2,3}', '{1,4}', '{3}', '*', '{2,}'])}{parts[2]}?"
-        tree = as_python(read_regex(pattern, Limits()))
+        tree = read_python(pattern, Limits())
         if prefers_longest(tree, Limits()):
             many += 1
             found = [compile_tree(tree, search=False, limits=Limits()), preferred_automaton(tree, Limits())]

@@ -14,8 +14,9 @@ never inside one. A lexer that takes the longest match first accepts less: with 
 of alternatives count, and look-arounds, `\\b`, `^` and `$` see the whole text. Ignored text is as long as possible.
 
 Templates are expanded. Priorities, aliases and `?`/`!`/`_` shape the tree or pick between parses, not the language, and
-are read over. `%declare`, `%extend`, `%override`, and imports of anything but `common` are rejected. From llguidance
-come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as its text is complete.
+are read over. What `%declare` names has no text. `%extend`, `%override`, and imports of anything but `common` are
+rejected. From llguidance come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as
+its text is complete.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _MODIFIERS = re.compile(r"[?!]{0,2}")
 _NAME = re.compile(r"_?(?:[a-z][_a-z0-9]*|[A-Z][_A-Z0-9]*)")
 _PRIORITY = re.compile(r"\.[+-]?[0-9]+")
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"(i?)')
-_REGEXP = re.compile(r"/(?!/)((?:\\.|[^/\\\n])*)/([imslux]*)")
+_REGEXP = re.compile(r"/(?!/)((?:\\.|[^/\\])*+)/([imslux]*)", re.DOTALL)
+_BACKSLASHES = re.compile(r'(\\)\\"|\\.', re.DOTALL)
 _TIMES = re.compile(r"[ \t]*([0-9]+)(?:[ \t]*\.\.[ \t]*([0-9]+))?")
 _ALIAS = re.compile(r"->[ \t]*!?_?[a-zA-Z][_a-zA-Z0-9]*")
 _IMPORT = re.compile(r"%import[ \t]+common[ \t]*")
@@ -245,16 +247,18 @@ class _Reader(TextCursor):
                 self.refuse("only `%import common.NAME` and `%import common (NAME, ...)` are supported", begin)
             self._import(begin)
         elif word and word[0] == "%declare":
-            self.refuse(
-                "`%declare` names terminals without a text; define each one instead, as in `NAME: /[a-z]+/`", begin
-            )
+            self.position += len("%declare")
+            while self.match(_INLINE_SPACE) and (name := self.match(_NAME)):
+                if not _is_terminal(name[0]):
+                    self.refuse("`%declare` of a rule; write its text, as in `name: NAME`", name.start())
+                # Code beside a parser makes such a terminal: no text is one.
+                self._define(name[0], syntax.Pattern("(?!)", False, "", begin), begin)
         else:
             self.refuse(f"the directive {word[0] if word else '%'!r} is not supported", begin)
 
     def _import(self, begin: int) -> None:
         if self.take("."):
-            name = self._imported()
-            alias = name
+            name = alias = self._imported()
             if self.match(_IMPORT_ALIAS):
                 found = self.match(_NAME)
                 if not found or not _is_terminal(found[0]):
@@ -262,12 +266,8 @@ class _Reader(TextCursor):
                 alias = found[0]
             self._define(alias, syntax.Reference(COMMON + name, begin), begin)
         elif self.take("("):
-
-            def imported() -> None:
-                name = self._imported()
+            for name in self._listed(self._imported, ")", begin):
                 self._define(name, syntax.Reference(COMMON + name, begin), begin)
-
-            self._listed(imported, ")", begin)
         else:
             self.fail("write `%import common.NAME`", begin)
 
@@ -388,8 +388,12 @@ class _Reader(TextCursor):
         found = self.match(_REGEXP)
         if not found:
             self.fail("missing '/'", begin)
+        if "\n" in found[1] and "x" not in found[2]:
+            self.fail("a line end in a regular expression without the flag x; write \\n", begin + found[0].index("\n"))
+        # Lark makes a quote of a backslash, which has one before it, and a quote.
+        pattern = _BACKSLASHES.sub(lambda pair: r"\"" if pair[1] else pair[0], found[1])
         # Python's `re` reads every pattern as Unicode, so that flag says nothing.
-        return syntax.Pattern(found[1], False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
+        return syntax.Pattern(pattern, False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
 
     def _skip(self) -> None:
         """White space and comments; outside groups, line ends only where an alternative follows."""

@@ -1,7 +1,6 @@
 """The terminals that `%import common.NAME` offers, as Lark text.
 
-They name the same texts as Lark's own module `common` does to a lexer: where that one relies on a lexer stopping at the
-first match (strings, comments), the definitions here say so themselves.
+They mean what those of Lark's own module `common` mean, also as parts of other terminals.
 """
 
 COMMON_TERMINALS = r"""
@@ -15,7 +14,9 @@ FLOAT: INT _EXP | DECIMAL _EXP?
 SIGNED_FLOAT: ("+" | "-")? FLOAT
 NUMBER: FLOAT | INT
 SIGNED_NUMBER: ("+" | "-")? NUMBER
-ESCAPED_STRING: "\"" /([^"\\\n]|\\[^\n])*/ "\""
+_STRING_INNER: /.*?/
+_STRING_ESC_INNER: _STRING_INNER /(?<!\\)(\\\\)*?/
+ESCAPED_STRING: "\"" _STRING_ESC_INNER "\""
 LCASE_LETTER: "a".."z"
 UCASE_LETTER: "A".."Z"
 LETTER: LCASE_LETTER | UCASE_LETTER
@@ -29,5 +30,5 @@ NEWLINE: (CR? LF)+
 SH_COMMENT: /#[^\n]*/
 CPP_COMMENT: /\/\/[^\n]*/
 SQL_COMMENT: /--[^\n]*/
-C_COMMENT: "/*" /([^*]|\*+[^*\/])*\*+/ "/"
+C_COMMENT: "/*" /(.|\n)*?/ "*/"
 """

@@ -31,7 +31,7 @@ from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.longest_first import prefers_longest
 from grammar_workers.languages.regex.preferred import preferred_automaton
-from grammar_workers.languages.regex.python_dialect import as_python, first_condition, without_conditions
+from grammar_workers.languages.regex.python_dialect import first_condition, read_python, without_conditions
 from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 
@@ -210,7 +210,7 @@ class Terminals:
 
     def _tree(self, joined: Joined) -> parse.Node:
         regex = joined.regex()
-        return self._placed(regex, lambda: parse.read_regex(regex.value, self._limits))
+        return self._placed(regex, lambda: read_python(regex.value, self._limits))
 
     def _automaton(self, joined: Joined) -> _Compiled:
         regex = joined.regex()
@@ -241,10 +241,10 @@ class _Compiled:
 
 @remembered(maxsize=4096)
 def _compiled(pattern: str, limits: Limits) -> _Compiled:
-    tree = as_python(parse.read_regex(pattern, limits))
+    tree = read_python(pattern, limits)
     plain = without_conditions(tree)
     if first_condition(tree) is None:
-        if prefers_longest(tree, limits):
+        if prefers_longest(tree, budget_of(limits)):
             return _Compiled(compile_tree(tree, search=False, limits=limits), tree, False)
     elif wrong_texts(tree, *MARKERS[0], limits, shorter=True) is not None:
         return _Compiled(compile_tree(plain, search=False, limits=limits), tree, True)

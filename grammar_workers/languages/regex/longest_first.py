@@ -1,32 +1,31 @@
 r"""Patterns of which a matcher that tries branches in order always takes the longest text first.
 
 Of such a pattern every text is its own preferred match, so `preferred` has nothing to leave out, and counts need not be
-written out. The proof goes by the parts. Each lists the ends of its texts, wherever it begins, from the last to the
-first, if its own parts do and one of these holds for any two parts in a row:
+written out. The proof goes by the parts: wherever a part begins, it reaches a longer end before a shorter one. It does
+if its own parts do and one of these holds:
 
-    \w{1,9}[.!]      the second begins with no character that a text of the first can go on with
-    (\w{1,9} ?){3,}  both are the same, and cuts of it can be moved: see `_cuts_move`
+    \w{1,9}[.!]       what follows begins with no character that the part before can go on with
+    (\w{1,9}, ){3,}   the same of two repetitions
+    (\w{1,9} ?){3,}   a repetition is one class, as often as may be, and then others, of which any number may be missing
+
+In the third, a repetition can end anywhere in a run of the class, and the others are read whole if one follows. So the
+numbers of repetitions that end at a place have no gaps, and none of these bounds is smaller at a later place: a later
+place that can be reached at all is reached behind the longest first repetition that reaches any place before it.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
-from grammar_workers.budget import Budget, budget_of
+from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import EMPTY, Charset
-from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
-from grammar_workers.languages.regex.written_out import width
-from grammar_workers.options import Limits
-
-_MOST_STATES = 128
-"""Cuts of larger parts are not compared: pairs of states are."""
+from grammar_workers.languages.regex.written_out import parts_of
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """A part that lists its ends from the last to the first.
+class _Part(NamedTuple):
+    """A part that reaches longer ends first.
 
     `begins` has the characters that its texts begin with, `longer` those that a text of it can go on with, to a longer
     one; both may have more.
@@ -36,104 +35,81 @@ class _Part:
     longer: Charset = EMPTY
     may_be_empty: bool = True
 
-    def optional(self) -> _Part:
-        return _Part(self.begins, charset.union(self.longer, self.begins), True)
-
 
 class _UnknownError(Exception):
-    """A part may list a shorter text before a longer one."""
+    """A part may reach a shorter end before a longer one."""
 
 
-def prefers_longest(tree: Node, limits: Limits) -> bool:
+def prefers_longest(tree: Node, budget: Budget) -> bool:
     """Return whether a matcher is known to try longer texts of `tree` before shorter ones, whatever it reads.
 
     Args:
         tree: A pattern without look-around, anchors and word boundaries. Of a class, `common` is read.
-        limits: Bounds on states and steps.
-
-    Raises:
-        LimitExceededError: A repeated part is too large.
+        budget: Where the steps are counted.
     """
     try:
-        _part(tree, limits)
+        _part(tree, budget)
     except _UnknownError:
         return False
     return True
 
 
-def _part(node: Node, limits: Limits) -> _Part:
+def _part(node: Node, budget: Budget) -> _Part:
     if isinstance(node, Characters):
+        budget.spend(len(node.characters.common))
         return _Part(node.characters.common, EMPTY, False)
+    parts = [_part(part, budget) for part in parts_of(node)]
+    budget.spend(sum(len(begins) + len(longer) for begins, longer, _ in parts))
     if isinstance(node, Sequence):
         whole = _Part()
-        for one in node.parts:
-            part = _part(one, limits)
-            if _overlap(whole.longer, part.begins, budget_of(limits)):
-                raise _UnknownError
+        for part in parts:
+            _require_apart(whole.longer, part.begins)
             begins = charset.union(whole.begins, part.begins) if whole.may_be_empty else whole.begins
             longer = charset.union(whole.longer, part.longer) if part.may_be_empty else part.longer
             whole = _Part(begins, longer, whole.may_be_empty and part.may_be_empty)
         return whole
     if isinstance(node, Alternatives):
-        return _alternatives(node, limits)
+        whole = _Part(may_be_empty=False)
+        for part in parts:
+            _require_apart(whole.begins, part.begins)
+            if part.may_be_empty:
+                raise _UnknownError
+            whole = _Part(charset.union(whole.begins, part.begins), charset.union(whole.longer, part.longer), False)
+        return whole
     assert isinstance(node, Repeat), "conditions have been taken out"
-    body = _part(node.body, limits)
+    (body,) = parts
     if (node.lazy and node.low != node.high) or (node.high not in (0, 1) and body.may_be_empty):
         raise _UnknownError
-    if node.high not in (0, 1):
-        overlaps = _overlap(body.longer, body.begins, budget_of(limits))
-        again = _cuts_move(node.body, limits) if overlaps else body.begins if node.low != node.high else EMPTY
-        body = _Part(body.begins, charset.union(body.longer, again), False)
-    return body if node.low else body.optional()
+    longer = body.longer if node.low == node.high else charset.union(body.begins, body.longer)
+    if node.high not in (0, 1) and not _is_run(node.body):
+        _require_apart(body.longer, body.begins)
+    return _Part(body.begins, longer, body.may_be_empty or not node.low)
 
 
-def _alternatives(node: Alternatives, limits: Limits) -> _Part:
-    """Alternatives of one length, or that begin with different characters, of which only the last may be empty."""
-    one_length = len({side for branch in node.branches for side in width(branch)}) == 1
-    whole = _Part(may_be_empty=False)
-    for branch in node.branches:
-        part = _part(branch, limits)
-        overlaps = _overlap(whole.begins, part.begins, budget_of(limits))
-        if not one_length and (whole.may_be_empty or overlaps):
-            raise _UnknownError
-        begins, longer = charset.union(whole.begins, part.begins), charset.union(whole.longer, part.longer)
-        whole = _Part(begins, EMPTY if one_length else longer, part.may_be_empty)
-    return whole.optional() if whole.may_be_empty else whole
-
-
-def _overlap(first: Charset, second: Charset, budget: Budget) -> bool:
-    budget.spend(len(first) + len(second))
-    return bool(charset.intersect(first, second))
-
-
-def _cuts_move(body: Node, limits: Limits) -> Charset:
-    r"""Return the characters of `body`, a part that is repeated, if the longest repetition comes first.
-
-    It does if these hold for its texts, and then a cut may be moved to any place at which it can begin:
-
-    1. each beginning of a text is a text, but for the empty one;
-    2. so is each end of a text that begins with a character that `body` can begin with;
-    3. a character that it cannot begin with makes a text longer if it does so for such an end of the text.
-
-    By 1, the ends of one repetition have no gaps. By 2, a later beginning never ends earlier; by 3, where it ends
-    later, the longest first repetition can be followed by another, which ends as late. If too few repetitions fit, cuts
-    at the beginnings of longer ones, in their order, add one at a time.
-    """
-    automaton = compile_tree(body, search=False, limits=limits)
-    if automaton.many_states > _MOST_STATES or not all(automaton.accepting[1:]):
+def _require_apart(first: Charset, second: Charset) -> None:
+    if charset.intersect(first, second):
         raise _UnknownError
-    budget = budget_of(limits)
-    letters = set(automaton.distinct_classes)
-    moves = [[row[letter] for letter in letters] for row in automaton.moves]
-    pairs = {(state, 0) for state in range(1, automaton.many_states)}
-    pending = list(pairs)
-    while pending:
-        whole, end = pending.pop()
-        budget.spend(len(moves[0]))
-        for first, longer, later in zip(moves[0], moves[whole], moves[end], strict=True):
-            if first == 0 or (end and ((longer >= 0) > (later >= 0) or (first < 0 <= later and longer < 0))):
-                raise _UnknownError
-            if longer >= 0 <= later and (longer, later) not in pairs:
-                pairs.add((longer, later))
-                pending.append((longer, later))
-    return charset.make((low, high) for row in range(automaton.many_states) for low, high, _ in automaton.ranges(row))
+
+
+def _is_run(body: Node) -> bool:
+    """True if a part is one class, as often as may be, and others, of which any number at the end may be missing."""
+    first, *others = body.parts if isinstance(body, Sequence) and body.parts else (body,)
+    repeated = first.body if isinstance(first, Repeat) and first.low == 1 else first
+    if not isinstance(repeated, Characters) or not _has_beginnings(body):
+        return False
+    return not any(charset.intersect(repeated.characters.common, found) for found in map(_characters, others))
+
+
+def _has_beginnings(node: Node) -> bool:
+    """True if each beginning of a text of a part is one, but perhaps the empty one."""
+    if isinstance(node, Repeat):
+        return node.low < 2 and _has_beginnings(node.body)
+    parts = parts_of(node)
+    optional = isinstance(node, Alternatives) or all(isinstance(part, Repeat) and not part.low for part in parts[1:])
+    return optional and all(map(_has_beginnings, parts))
+
+
+def _characters(node: Node) -> Charset:
+    if isinstance(node, Characters):
+        return node.characters.common
+    return charset.union(*map(_characters, parts_of(node)))

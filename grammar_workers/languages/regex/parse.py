@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from grammar_workers.dfa import charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
@@ -26,7 +26,9 @@ _INSTEAD = {
     "conditional": "write both cases as alternatives",
     "comment": "remove it",
     "modifier": "write (?:...)",
-    "flag '": "i and s are known",
+    "itself": "write the sign with a backslash before it",
+    "flag x": "write it into a class, such as [\\n]",
+    "flag '": "i and s are known, and in Lark a, m, u and x",
     "empty class": "write \\] for the bracket",
     "property": "write its characters as ranges, such as [A-Za-z]",
     "\\": "write ^ or $",
@@ -35,8 +37,7 @@ _INSTEAD = {
 _SPECIAL = frozenset("([.^$\\")
 """What begins something else than the character itself."""
 _QUANTIFIERS = "*+?{"
-_COUNT = re.compile(r"\{([0-9]+)(,)?([0-9]*)\}")
-_NO_LOWER_BOUND = re.compile(r"\{,[0-9]*\}")
+_COUNT = re.compile(r"\{(?!\})([0-9]*)(,?)([0-9]*)\}")
 _CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _FLAGS = re.compile(r"([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
 
@@ -105,11 +106,14 @@ NOTHING = Sequence(())
 @functools.lru_cache(maxsize=64)
 def read_regex(pattern: str, limits: Limits) -> Node:
     """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
-    return _Reader(pattern, limits).read()
+    return PatternReader(pattern, limits).read()
 
 
-class _Reader:
-    """Recursive descent."""
+class PatternReader:
+    """Recursive descent. What `python_dialect` reads differently is in methods of their own."""
+
+    known_flags: ClassVar = "is"
+    is_python: ClassVar = False
 
     def __init__(self, pattern: str, limits: Limits) -> None:
         self._pattern = pattern
@@ -118,6 +122,7 @@ class _Reader:
         self._limits = limits
         self._characters = 0
         self._flags: frozenset[str] = frozenset()
+        self._names: set[str] = set()
 
     def read(self) -> Node:
         if flags := re.match(r"\(\?([a-zA-Z]+)\)", self._pattern):
@@ -138,8 +143,10 @@ class _Reader:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
+        self._skip()
         while self._position < len(self._pattern) and self._peek() not in "|)":
             parts.append(self._repeated())
+            self._skip()
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _repeated(self) -> Node:
@@ -149,16 +156,22 @@ class _Reader:
         atom = self._atom()
         if isinstance(atom, Characters):
             self._count_character(begin)
+        self._skip()
         bounds = self._quantifier()
         if bounds is None:
             return atom
         if isinstance(atom, Anchor | WordBoundary | Look):
             raise self._invalid("an anchor, a word boundary or a look-around cannot be repeated", begin)
         lazy = self._take("?")
-        follows = self._peek()
-        if follows and follows in "*+?":
-            raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
+        behind = self._position
+        if self._take("+"):
+            raise self._unsupported("possessive quantifier", behind)
+        if self._quantifier() is not None:
+            raise self._unsupported("repeated quantifier", behind)
         return Repeat(atom, *bounds, lazy, begin)
+
+    def _skip(self) -> None:
+        """Move behind what stands for nothing."""
 
     def _count_character(self, begin: int) -> None:
         """What is too long is not read to its end."""
@@ -176,16 +189,16 @@ class _Reader:
             if self._take(symbol):
                 return bounds
         begin = self._position
-        if _NO_LOWER_BOUND.match(self._pattern, begin):
-            raise self._invalid("a count without a lower bound; write {0,n}", begin)
         count = _COUNT.match(self._pattern, begin)
         if count is None:
             # Python, and ECMA-262 without the flag u, read a brace that holds no count as the character.
             return None
-        self._position = count.end()
         low, comma, high = count.groups()
-        least, most = (int(side[:20]) if side else None for side in (low, high if comma else low))
-        assert least is not None
+        if not low and not self.is_python:
+            raise self._invalid("a count without a lower bound; write {0,n}", begin)
+        self._position = count.end()
+        high = high if comma else low
+        least, most = int(low[:20] or 0), int(high[:20]) if high else None
         if max(least, most or 0) > MAX_REPEAT:
             todo = "repeat a group that repeats, or leave the count open"
             message = f"the repeat count {max(least, most or 0)} is above {MAX_REPEAT}; {todo}"
@@ -209,7 +222,7 @@ class _Reader:
             return Anchor(character == "$", begin)
         if self._peek() in ("b", "B"):
             # ECMA-262 takes what equals a letter of a word when case is ignored (U+017F, U+212A) for one, too.
-            return WordBoundary(self._next() == "B", self._folded(named("w")), begin)
+            return WordBoundary(self._next() == "B", self._folded(self._named("w")), begin)
         return Characters(self._folded(self._escape(in_class=False)))
 
     def _group(self) -> Node:
@@ -240,10 +253,11 @@ class _Reader:
                 return look
         if self._take("P=") or self._take("P>"):
             raise self._unsupported("back-reference", begin)
-        if self._take("P<") or self._take("<"):
+        if self._take("P<") or (not self.is_python and self._take("<")):
             name = self._until(">")
-            if name is None or not name.isidentifier():
-                raise self._invalid("malformed group name", begin)
+            if name is None or not name.isidentifier() or name in self._names:
+                raise self._invalid("malformed group name, or the name of another group", begin)
+            self._names.add(name)
             return None
         for symbol, what in ((">", "atomic group"), ("(", "conditional group"), ("#", "comment")):
             if self._take(symbol):
@@ -259,7 +273,7 @@ class _Reader:
 
     def _with_flags(self, added: str, removed: str, begin: int) -> frozenset[str]:
         for flag in added + removed:
-            if flag not in "is":
+            if flag not in self.known_flags:
                 raise self._unsupported(f"flag '{flag}'", begin)
         return (self._flags | frozenset(added)) - frozenset(removed)
 
@@ -268,11 +282,14 @@ class _Reader:
     def _folded(self, characters: CharacterClass) -> CharacterClass:
         return characters.folded() if "i" in self._flags else characters
 
+    def _named(self, name: str) -> CharacterClass:
+        return named(name)
+
     def _bracket(self) -> CharacterClass:
         begin = self._position - 1
         negated = self._take("^")
         items: list[CharacterClass] = []
-        while not self._take("]"):
+        while (self.is_python and not items) or not self._take("]"):
             if self._position >= len(self._pattern):
                 raise self._invalid("missing ']'", begin)
             item = self._class_item()
@@ -305,7 +322,7 @@ class _Reader:
             raise self._invalid("a backslash at the end", begin)
         character = self._next()
         if character.lower() in "dws":
-            class_ = self._folded(named(character.lower()))
+            class_ = self._folded(self._named(character.lower()))
             return class_.negated() if character.isupper() else class_
         if character in _CONTROL:
             return single(_CONTROL[character])
