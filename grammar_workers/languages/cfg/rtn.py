@@ -149,7 +149,7 @@ class _Thompson:
         self._automaton.silent[first].append(numbers[0])
         for state, number in enumerate(numbers):
             for characters, target in automaton.charsets(state):
-                self._budget.spend(len(characters))
+                self._budget.spend(1 + len(characters) // 8)
                 self._edge(number, characters, numbers[target])
             if automaton.accepting[state]:
                 self._automaton.silent[number].append(last)

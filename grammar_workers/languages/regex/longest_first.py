@@ -20,7 +20,7 @@ from typing import NamedTuple
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import EMPTY, Charset
-from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
+from grammar_workers.languages.regex.parse import Characters, Node, Repeat, Sequence
 from grammar_workers.languages.regex.written_out import parts_of
 
 
@@ -56,60 +56,46 @@ def prefers_longest(tree: Node, budget: Budget) -> bool:
 
 def _part(node: Node, budget: Budget) -> _Part:
     if isinstance(node, Characters):
-        budget.spend(len(node.characters.common))
         return _Part(node.characters.common, EMPTY, False)
-    parts = [_part(part, budget) for part in parts_of(node)]
-    budget.spend(sum(len(begins) + len(longer) for begins, longer, _ in parts))
     if isinstance(node, Sequence):
         whole = _Part()
-        for part in parts:
-            _require_apart(whole.longer, part.begins)
+        for part in (_part(each, budget) for each in node.parts):
+            _require_apart(whole.longer, part.begins, budget)
             begins = charset.union(whole.begins, part.begins) if whole.may_be_empty else whole.begins
             longer = charset.union(whole.longer, part.longer) if part.may_be_empty else part.longer
             whole = _Part(begins, longer, whole.may_be_empty and part.may_be_empty)
         return whole
-    if isinstance(node, Alternatives):
-        whole = _Part(may_be_empty=False)
-        for part in parts:
-            _require_apart(whole.begins, part.begins)
-            if part.may_be_empty:
-                raise _UnknownError
-            whole = _Part(charset.union(whole.begins, part.begins), charset.union(whole.longer, part.longer), False)
-        return whole
-    assert isinstance(node, Repeat), "conditions have been taken out"
-    (body,) = parts
-    if (node.lazy and node.low != node.high) or (node.high not in (0, 1) and body.may_be_empty):
+    if not isinstance(node, Repeat) or (node.lazy and node.low != node.high):
         raise _UnknownError
+    body = _part(node.body, budget)
+    if node.high not in (0, 1):
+        if body.may_be_empty:
+            raise _UnknownError
+        if not _is_run(node.body, budget):
+            _require_apart(body.longer, body.begins, budget)
     longer = body.longer if node.low == node.high else charset.union(body.begins, body.longer)
-    if node.high not in (0, 1) and not _is_run(node.body):
-        _require_apart(body.longer, body.begins)
     return _Part(body.begins, longer, body.may_be_empty or not node.low)
 
 
-def _require_apart(first: Charset, second: Charset) -> None:
+def _require_apart(first: Charset, second: Charset, budget: Budget) -> None:
+    budget.spend(len(first) + len(second))
     if charset.intersect(first, second):
         raise _UnknownError
 
 
-def _is_run(body: Node) -> bool:
+def _is_run(body: Node, budget: Budget) -> bool:
     """True if a part is one class, as often as may be, and others, of which any number at the end may be missing."""
-    first, *others = body.parts if isinstance(body, Sequence) and body.parts else (body,)
+    first, *others = body.parts if isinstance(body, Sequence) else (body,)
     repeated = first.body if isinstance(first, Repeat) and first.low == 1 else first
     if not isinstance(repeated, Characters) or not _has_beginnings(body):
         return False
-    return not any(charset.intersect(repeated.characters.common, found) for found in map(_characters, others))
+    # Each character of them makes a text longer.
+    return not charset.intersect(repeated.characters.common, _part(Sequence((*others,)), budget).longer)
 
 
 def _has_beginnings(node: Node) -> bool:
     """True if each beginning of a text of a part is one, but perhaps the empty one."""
     if isinstance(node, Repeat):
         return node.low < 2 and _has_beginnings(node.body)
-    parts = parts_of(node)
-    optional = isinstance(node, Alternatives) or all(isinstance(part, Repeat) and not part.low for part in parts[1:])
-    return optional and all(map(_has_beginnings, parts))
-
-
-def _characters(node: Node) -> Charset:
-    if isinstance(node, Characters):
-        return node.characters.common
-    return charset.union(*map(_characters, parts_of(node)))
+    optional = all(isinstance(part, Repeat) and not part.low for part in parts_of(node)[1:])
+    return optional and all(map(_has_beginnings, parts_of(node)))
