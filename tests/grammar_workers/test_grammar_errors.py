@@ -78,7 +78,7 @@ def lark(text: str) -> dict[str, str]:
         (lark("start: pair{start}"), InvalidSpecificationError, 7, "template 'pair' is not defined"),
         (lark('pair{x}: x\nstart: pair{"a", "b"}'), InvalidSpecificationError, 18, "has 1 parameters, not 2"),
         (lark('P{x}: x\nstart: "a"'), InvalidSpecificationError, 0, "terminal 'P' has parameters"),
-        (lark("%declare A\nstart: A"), UnsupportedFeatureError, 0, "define each one instead"),
+        (lark("%declare A\nstart: A"), UnsatisfiableError, None, "no text"),
         (lark("%import python.NAME\nstart: NAME"), UnsupportedFeatureError, 0, "%import common"),
         (lark("%import common.NAMES\nstart: NAMES"), UnsupportedFeatureError, 15, "there are CNAME"),
         (lark('A: b\nb: "c"\nstart: A'), InvalidSpecificationError, 3, "rule 'b' inside a terminal"),
