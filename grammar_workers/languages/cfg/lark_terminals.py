@@ -28,10 +28,10 @@ from grammar_workers.languages.cfg.lark_context import (
     wrong_texts,
 )
 from grammar_workers.languages.regex import parse
-from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.regex.compile import compile_tree, is_plain
 from grammar_workers.languages.regex.longest_first import prefers_longest
 from grammar_workers.languages.regex.preferred import preferred_automaton
-from grammar_workers.languages.regex.python_dialect import first_condition, read_python, without_conditions
+from grammar_workers.languages.regex.python_dialect import read_python, without_conditions
 from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 
@@ -209,23 +209,19 @@ class Terminals:
     # -- compiled ----------------------------------------------------------------------------------------------------
 
     def _tree(self, joined: Joined) -> parse.Node:
-        regex = joined.regex()
-        return self._placed(regex, lambda: read_python(regex.value, self._limits))
+        return self._placed(joined, lambda pattern: read_python(pattern, self._limits))
 
     def _automaton(self, joined: Joined) -> _Compiled:
-        regex = joined.regex()
-        return self._placed(regex, lambda: _compiled(regex.value, self._limits))
+        return self._placed(joined, lambda pattern: _compiled(pattern, self._limits))
 
     def _marked(self, joined: Joined, compiled: _Compiled, *, shorter: bool) -> syntax.Expression:
-        def work() -> syntax.Expression:
-            return self._contexts.marked(compiled.automaton, compiled.tree, shorter=shorter)
+        return self._placed(joined, lambda _: self._contexts.marked(compiled.automaton, compiled.tree, shorter=shorter))
 
-        return self._placed(joined.regex(), work)
-
-    def _placed(self, regex: Joined, work: Callable[[], _Result]) -> _Result:
-        """Do work on a regular expression; its errors get the position in the grammar."""
+    def _placed(self, joined: Joined, work: Callable[[str], _Result]) -> _Result:
+        """Do work on a part as a regular expression; its errors get the position in the grammar."""
+        regex = joined.regex()
         try:
-            return work()
+            return work(regex.value)
         except GrammarError as error:
             self._fail(type(error), error.message, regex.place(error.position or 0))
 
@@ -242,10 +238,9 @@ class _Compiled:
 @remembered(maxsize=4096)
 def _compiled(pattern: str, limits: Limits) -> _Compiled:
     tree = read_python(pattern, limits)
-    plain = without_conditions(tree)
-    if first_condition(tree) is None:
+    if is_plain(tree):
         if prefers_longest(tree, budget_of(limits)):
             return _Compiled(compile_tree(tree, search=False, limits=limits), tree, False)
     elif wrong_texts(tree, *MARKERS[0], limits, shorter=True) is not None:
-        return _Compiled(compile_tree(plain, search=False, limits=limits), tree, True)
+        return _Compiled(compile_tree(without_conditions(tree), search=False, limits=limits), tree, True)
     return _Compiled(preferred_automaton(tree, limits), tree, False)

@@ -13,7 +13,6 @@ pattern then waits for it in the list, and is a match once it holds.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -50,23 +49,6 @@ class Run(NamedTuple):
 
     branches: Branches
     behinds: tuple[Branches, ...]
-
-
-@dataclasses.dataclass
-class _Program:
-    """Instructions in the order in which a matcher tries them.
-
-    Instruction i reads a character of `characters[i]` and goes on at `following[i][0]`. Where `characters[i]` is None,
-    it goes on at each of `following[i]`, the preferred one first. `exits` has the instruction behind each loop, `looks`
-    the look-around that an instruction asks for, with the first instruction of a look-ahead and the number of a
-    look-behind, whose first instruction is in `behinds`.
-    """
-
-    characters: list[Charset | None] = dataclasses.field(default_factory=lambda: [None])
-    following: list[tuple[int, ...]] = dataclasses.field(default_factory=lambda: [()])
-    exits: dict[int, int] = dataclasses.field(default_factory=dict)
-    looks: dict[int, tuple[Look, int]] = dataclasses.field(default_factory=dict)
-    behinds: list[int] = dataclasses.field(default_factory=list)
 
 
 def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
@@ -114,9 +96,8 @@ class Matcher:
 
     def __init__(self, tree: Node, limits: Limits) -> None:
         self._budget = budget_of(limits)
-        builder = _Builder(self._budget)
-        self._first = builder.add(tree, MATCH)
-        self._program = builder.program
+        self._program = _Program(self._budget)
+        self._first = self._program.add(tree, MATCH)
         self.starts, self.letter_at, letters = letters_of(each for each in self._program.characters if each is not None)
         self._budget.spend(len(self.starts))
         self._letters = [None if each is None else frozenset(letters[each]) for each in self._program.characters]
@@ -124,7 +105,7 @@ class Matcher:
         self._closed: dict[tuple[Branches, tuple[Branches, ...], bool], Branches] = {}
         behinds: tuple[Branches, ...] = ()
         for first in self._program.behinds:
-            behinds += (self._reached([Branch(first)], behinds, all_of_them=True),)
+            behinds += (self._reached([Branch(first)], behinds, every=True),)
         self.begun = self.begin(behinds)
 
     def begin(self, behinds: tuple[Branches, ...]) -> Run:
@@ -135,35 +116,34 @@ class Matcher:
         """Return the run one character later."""
         behinds: tuple[Branches, ...] = ()
         for branches in run.behinds:
-            behinds += (self._after(branches, letter, behinds, all_of_them=True),)
+            behinds += (self._after(branches, letter, behinds, every=True),)
         return Run(self._after(run.branches, letter, behinds), behinds)
 
     def _after(
-        self, branches: Branches, letter: int, behinds: tuple[Branches, ...], *, all_of_them: bool = False
+        self, branches: Branches, letter: int, behinds: tuple[Branches, ...], *, every: bool = False
     ) -> Branches:
         found = []
         self._budget.spend(1 + len(branches))
         for instruction, waiting in branches:
             read = self._letters[instruction] if instruction > MATCH else None
-            # A match that waits for nothing has dropped what is behind it, and is not the end of a longer text.
-            if letter not in read if read is not None else instruction != CHOSEN and (all_of_them or not waiting):
-                continue
+            if read is not None:
+                goes_on, target = letter in read, self._program.following[instruction][0]
+            else:
+                # A match that waits for nothing has dropped what is behind it, and is not the end of a longer text.
+                goes_on, target = instruction == CHOSEN or (bool(waiting) and not every), min(instruction, ENDED)
             kept = _kept((negative, self._after(inner, letter, behinds)) for negative, inner in waiting)
-            if kept is not None:
-                target = self._program.following[instruction][0] if read is not None else min(instruction, ENDED)
+            if goes_on and kept is not None:
                 found.append(Branch(target, kept))
-        return self._reached(found, behinds, all_of_them=all_of_them)
+        return self._reached(found, behinds, every=every)
 
-    def _reached(
-        self, sources: Iterable[Branch], behinds: tuple[Branches, ...], *, all_of_them: bool = False
-    ) -> Branches:
+    def _reached(self, sources: Iterable[Branch], behinds: tuple[Branches, ...], *, every: bool = False) -> Branches:
         """Return the branches that read a character or are matches, in order, up to the first match that is certain."""
-        key = (tuple(sources), behinds, all_of_them)
+        key = (tuple(sources), behinds, every)
         if key not in self._closed:
             self._closed[key] = tuple(self._go_on(*key))
         return self._closed[key]
 
-    def _go_on(self, sources: Branches, behinds: tuple[Branches, ...], all_of_them: bool) -> Iterable[Branch]:
+    def _go_on(self, sources: Branches, behinds: tuple[Branches, ...], every: bool) -> Iterable[Branch]:
         program = self._program
         seen: set[Branch] = set()
         pending = list(reversed(sources))
@@ -179,7 +159,7 @@ class Matcher:
             seen.add(branch)
             if instruction <= MATCH or program.characters[instruction] is not None:
                 yield branch
-                if instruction <= MATCH and not waiting and not all_of_them:
+                if instruction <= MATCH and not waiting and not every:
                     return
                 continue
             kept: frozenset[tuple[bool, Branches]] | None = waiting
@@ -206,11 +186,21 @@ def _kept(looks: Iterable[tuple[bool, Branches]]) -> frozenset[tuple[bool, Branc
     return frozenset(kept)
 
 
-class _Builder:
-    """Thompson's construction from the end of a pattern to its beginning."""
+class _Program:
+    """Instructions in the order in which a matcher tries them: Thompson's construction, from the end of a pattern on.
+
+    Instruction i reads a character of `characters[i]` and goes on at `following[i][0]`. Where `characters[i]` is None,
+    it goes on at each of `following[i]`, the preferred one first. `exits` has the instruction behind each loop, `looks`
+    the look-around that an instruction asks for, with the first instruction of a look-ahead and the number of a
+    look-behind, whose first instruction is in `behinds`.
+    """
 
     def __init__(self, budget: Budget) -> None:
-        self.program = _Program()
+        self.characters: list[Charset | None] = [None]
+        self.following: list[tuple[int, ...]] = [()]
+        self.exits: dict[int, int] = {}
+        self.looks: dict[int, tuple[Look, int]] = {}
+        self.behinds: list[int] = []
         self._budget = budget
 
     def add(self, node: Node, following: int) -> int:
@@ -231,45 +221,39 @@ class _Builder:
     def _look(self, node: Look, following: int) -> int:
         number = self.add(Sequence((_ANY_TEXT, node.body)) if node.behind else node.body, MATCH)
         if node.behind:
-            self.program.behinds.append(number)
-            number = len(self.program.behinds) - 1
+            self.behinds.append(number)
+            number = len(self.behinds) - 1
         instruction = self._append(None, (following,))
-        self.program.looks[instruction] = (node, number)
+        self.looks[instruction] = (node, number)
         return instruction
 
     def _repeat(self, node: Repeat, following: int) -> int:
-        low, high = node.low, node.high
-        if high is None:
+        def choice(body: int) -> tuple[int, int]:
+            return (following, body) if node.lazy else (body, following)
+
+        low, first = node.low, following
+        if node.high is None:
             # `x*` is `(x+)?`: so an iteration that reads nothing ends the loop, as it does for a matcher.
-            first = self._loop(node, following)
+            again = self._append(None, ())
+            self.exits[again] = following
+            first = self.add(node.body, again)
+            self.following[again] = choice(first)
+            if not low:
+                first = self._append(None, choice(first))
             low -= 1
-            if low < 0:
-                first = self._choice(first, following, node.lazy)
         else:
-            first = following
-            for _ in range(high - low):
-                first = self._choice(self.add(node.body, first), following, node.lazy)
+            for _ in range(node.high - low):
+                first = self._append(None, choice(self.add(node.body, first)))
         for _ in range(low):
             first = self.add(node.body, first)
         return first
 
-    def _loop(self, node: Repeat, following: int) -> int:
-        """`x+`: the body, and behind it the choice to read it again."""
-        again = self._append(None, ())
-        self.program.exits[again] = following
-        first = self.add(node.body, again)
-        self.program.following[again] = (following, first) if node.lazy else (first, following)
-        return first
-
-    def _choice(self, body: int, following: int, lazy: bool) -> int:
-        return self._append(None, (following, body) if lazy else (body, following))
-
     def _append(self, characters: Charset | None, following: tuple[int, ...]) -> int:
         self._budget.spend(8)
-        self._budget.check_written_out(len(self.program.following) / 4)
-        self.program.characters.append(characters)
-        self.program.following.append(following)
-        return len(self.program.following) - 1
+        self._budget.check_written_out(len(self.following) / 4)
+        self.characters.append(characters)
+        self.following.append(following)
+        return len(self.following) - 1
 
 
 _ANY_TEXT = Repeat(Characters(ANYTHING), 0, None)

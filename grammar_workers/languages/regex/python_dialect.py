@@ -13,7 +13,7 @@ from typing import ClassVar
 from grammar_workers.dfa import charset
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import ANYTHING, CharacterClass, agreed, single
-from grammar_workers.languages.regex.written_out import parts_of, width, with_parts
+from grammar_workers.languages.regex.written_out import width, with_parts
 from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
 
@@ -60,8 +60,11 @@ class _PythonReader(parse.PatternReader):
                 return parse.Look(_OTHER, not node.at_end, True, node.position)
             return parse.Look(_LONGER if node.at_end else _ANY, not node.at_end, True, node.position)
         if isinstance(node, parse.WordBoundary):
-            word = parse.Characters(agreed(node.words.python()))
-            return parse.Alternatives(tuple(parse.Sequence(pair) for pair in _boundary(node, word)))
+            # One side is part of a word; with `negative`, both or none.
+            word, at = parse.Characters(agreed(node.words.python())), node.position
+            sides = [(side, side == node.negative) for side in (True, False)]
+            looks = [(parse.Look(word, True, not a, at), parse.Look(word, False, not b, at)) for a, b in sides]
+            return parse.Alternatives(tuple(map(parse.Sequence, looks)))
         return node
 
     def _atom(self) -> parse.Node:
@@ -119,24 +122,6 @@ class _PythonReader(parse.PatternReader):
         return single(code)
 
 
-def _boundary(node: parse.WordBoundary, word: parse.Characters) -> list[tuple[parse.Node, parse.Node]]:
-    """Conditions before and after a boundary: one side is part of a word (with `negative`: both or none)."""
-    return [
-        (
-            parse.Look(word, True, not before, node.position),
-            parse.Look(word, False, before != node.negative, node.position),
-        )
-        for before in (True, False)
-    ]
-
-
 def without_conditions(node: parse.Node) -> parse.Node:
     """Return the pattern with every look-around taken out."""
     return parse.NOTHING if isinstance(node, parse.Look) else with_parts(node, without_conditions)
-
-
-def first_condition(node: parse.Node) -> parse.Look | None:
-    """Return the look-around that stands first, or None."""
-    if isinstance(node, parse.Look):
-        return node
-    return next((found for part in parts_of(node) if (found := first_condition(part))), None)
