@@ -15,6 +15,7 @@ place that can be reached at all is reached behind the longest first repetition 
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from grammar_workers.budget import Budget
@@ -47,11 +48,9 @@ def prefers_longest(tree: Node, budget: Budget) -> bool:
         tree: A pattern without look-around, anchors and word boundaries. Of a class, `common` is read.
         budget: Where the steps are counted.
     """
-    try:
-        _part(tree, budget)
-    except _UnknownError:
-        return False
-    return True
+    with contextlib.suppress(_UnknownError):
+        return bool(_part(tree, budget))
+    return False
 
 
 def _part(node: Node, budget: Budget) -> _Part:
@@ -68,11 +67,9 @@ def _part(node: Node, budget: Budget) -> _Part:
     if not isinstance(node, Repeat) or (node.lazy and node.low != node.high):
         raise _UnknownError
     body = _part(node.body, budget)
-    if node.high not in (0, 1):
-        if body.may_be_empty:
-            raise _UnknownError
-        if not _is_run(node.body, budget):
-            _require_apart(body.longer, body.begins, budget)
+    if node.high not in (0, 1) and (body.may_be_empty or not _is_run(node.body, budget)):
+        # What may be empty begins with what makes it longer.
+        _require_apart(body.longer, body.begins, budget)
     longer = body.longer if node.low == node.high else charset.union(body.begins, body.longer)
     return _Part(body.begins, longer, body.may_be_empty or not node.low)
 
@@ -97,5 +94,5 @@ def _has_beginnings(node: Node) -> bool:
     """True if each beginning of a text of a part is one, but perhaps the empty one."""
     if isinstance(node, Repeat):
         return node.low < 2 and _has_beginnings(node.body)
-    optional = all(isinstance(part, Repeat) and not part.low for part in parts_of(node)[1:])
-    return optional and all(map(_has_beginnings, parts_of(node)))
+    others_may_be_missing = all(isinstance(part, Repeat) and not part.low for part in parts_of(node)[1:])
+    return others_may_be_missing and all(map(_has_beginnings, parts_of(node)))
