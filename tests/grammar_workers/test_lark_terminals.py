@@ -94,6 +94,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
         'start: "x" S\nS: _STRING_INNER "y"\n%import common._STRING_INNER',
         ["xay", "xyy", "xayy", "xy", "x"],
     ),
+    "a shorter text that its own beginning does not allow": (
+        'start: "x" A B\nA: /(?<=x)[ab]+/\nB: /[bc]/',
+        every_text("xabc", 4),
+    ),
+    "a shorter text with a condition": ("start: A B\nA: /\\b[ab]+/\nB: /b/", every_text("ab", 4)),
     "a lazy text before a look-ahead": ("start: A B\nA: /.+?(?=<)/\nB: /<.*>/", every_text("a<>", 5)),
     "a look-ahead behind a quote": ("start: S S?\nS: /'(?!'').*?'/", every_text("'a", 6)),
     "a look-behind before several lengths": ('start: "x"? A\nA: /(?<=x)[a-z]+/', every_text("xa", 4)),
@@ -317,6 +322,12 @@ def _counted(rng: random.Random, depth: int) -> str:
 )
 def test_where_a_shorter_text_may_come_first(pattern: str) -> None:
     assert not prefers_longest(read_python(pattern, Limits()), budget_of(Limits()))
+
+
+def test_conditions_inside_of_a_terminal_need_no_markers() -> None:
+    """Grammars with markers generate no noncharacters."""
+    fsm = compiled("start: S\n%import common.ESCAPED_STRING -> S\n%ignore /[ ]+/")
+    assert accepts(fsm, ' "\ufdd0\\"" ')
 
 
 def test_one_place_per_message() -> None:

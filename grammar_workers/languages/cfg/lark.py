@@ -14,9 +14,8 @@ never inside one. A lexer that takes the longest match first accepts less: with 
 of alternatives count, and look-arounds, `\\b`, `^` and `$` see the whole text. Ignored text is as long as possible.
 
 Templates are expanded. Priorities, aliases and `?`/`!`/`_` shape the tree or pick between parses, not the language, and
-are read over. What `%declare` names has no text. `%extend`, `%override`, and imports of anything but `common` are
-rejected. From llguidance come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as
-its text is complete.
+are read over. What `%declare` names has no text. `%extend`, `%override`, imports of others than `common` are rejected.
+From llguidance come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as it can.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _REGEXP = re.compile(r"/(?!/)((?:\\.|[^/\\])*+)/([imslux]*)", re.DOTALL)
 _BACKSLASHES = re.compile(r'(\\)\\"|\\.', re.DOTALL)
 _TIMES = re.compile(r"[ \t]*([0-9]+)(?:[ \t]*\.\.[ \t]*([0-9]+))?")
 _ALIAS = re.compile(r"->[ \t]*!?_?[a-zA-Z][_a-zA-Z0-9]*")
-_IMPORT = re.compile(r"%import[ \t]+common[ \t]*")
+_IMPORT = re.compile(r"[ \t]+common[ \t]*")
 _IMPORT_ALIAS = re.compile(r"[ \t]*->[ \t]*")
 _LAZY = re.compile(r"\[[ \t]*lazy[ \t]*\]")
 _LAZY_PREFIX = "LAZY "
@@ -237,24 +236,22 @@ class _Reader(TextCursor):
 
     def _directive(self) -> None:
         begin = self.position
-        word = _DIRECTIVE.match(self.text, begin)
-        if word and word[0] == "%ignore":
-            self.position += len("%ignore")
+        word = self.match(_DIRECTIVE)
+        assert word is not None, "a percent sign comes next"
+        if word[0] == "%ignore":
             self._in_terminal = True
             self._ignored.append(self.alternatives())
-        elif word and word[0] == "%import":
+        elif word[0] == "%import":
             if not self.match(_IMPORT):
                 self.refuse("only `%import common.NAME` and `%import common (NAME, ...)` are supported", begin)
             self._import(begin)
-        elif word and word[0] == "%declare":
-            self.position += len("%declare")
+        elif word[0] == "%declare":
             while self.match(_INLINE_SPACE) and (name := self.match(_NAME)):
                 if not _is_terminal(name[0]):
                     self.refuse("`%declare` of a rule; write its text, as in `name: NAME`", name.start())
-                # Code beside a parser makes such a terminal: no text is one.
                 self._define(name[0], syntax.Pattern("(?!)", False, "", begin), begin)
         else:
-            self.refuse(f"the directive {word[0] if word else '%'!r} is not supported", begin)
+            self.refuse(f"the directive {word[0]!r} is not supported", begin)
 
     def _import(self, begin: int) -> None:
         if self.take("."):
@@ -390,9 +387,8 @@ class _Reader(TextCursor):
             self.fail("missing '/'", begin)
         if "\n" in found[1] and "x" not in found[2]:
             self.fail("a line end in a regular expression without the flag x; write \\n", begin + found[0].index("\n"))
-        # Lark makes a quote of a backslash, which has one before it, and a quote.
+        # Lark takes away one of two backslashes before a quote. The flag u says nothing: patterns are Unicode.
         pattern = _BACKSLASHES.sub(lambda pair: r"\"" if pair[1] else pair[0], found[1])
-        # Python's `re` reads every pattern as Unicode, so that flag says nothing.
         return syntax.Pattern(pattern, False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
 
     def _skip(self) -> None:

@@ -83,7 +83,7 @@ def _require_apart(first: Charset, second: Charset, budget: Budget) -> None:
 def _is_run(body: Node, budget: Budget) -> bool:
     """True if a part is one class, as often as may be, and others, of which any number at the end may be missing."""
     first, *others = body.parts if isinstance(body, Sequence) else (body,)
-    repeated = first.body if isinstance(first, Repeat) and first.low == 1 else first
+    repeated = first.body if isinstance(first, Repeat) else first
     if not isinstance(repeated, Characters) or not _has_beginnings(body):
         return False
     # Each character of them makes a text longer.

@@ -36,8 +36,9 @@ _INSTEAD = {
 """Part of what is not supported -> what to write."""
 _SPECIAL = frozenset("([.^$\\")
 """What begins something else than the character itself."""
-_QUANTIFIERS = "*+?{"
+_SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT = re.compile(r"\{(?!\})([0-9]*)(,?)([0-9]*)\}")
+_HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]+)\}")
 _CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _FLAGS = re.compile(r"([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
 
@@ -112,7 +113,6 @@ def read_regex(pattern: str, limits: Limits) -> Node:
 class PatternReader:
     """Recursive descent. What `python_dialect` reads differently is in methods of their own."""
 
-    known_flags: ClassVar = "is"
     is_python: ClassVar = False
 
     def __init__(self, pattern: str, limits: Limits) -> None:
@@ -154,8 +154,13 @@ class PatternReader:
         if self._peek() in "*+?":
             raise self._invalid("nothing to repeat")
         atom = self._atom()
-        if isinstance(atom, Characters):
-            self._count_character(begin)
+        self._characters += isinstance(atom, Characters)
+        if self._characters > self._limits.max_pattern_characters:
+            # What is too long is not read to its end.
+            raise LimitExceededError(
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (fixed limit "
+                "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
+            )
         self._skip()
         bounds = self._quantifier()
         if bounds is None:
@@ -164,35 +169,22 @@ class PatternReader:
             raise self._invalid("an anchor, a word boundary or a look-around cannot be repeated", begin)
         lazy = self._take("?")
         behind = self._position
-        if self._take("+"):
-            raise self._unsupported("possessive quantifier", behind)
         if self._quantifier() is not None:
-            raise self._unsupported("repeated quantifier", behind)
+            kind = "possessive" if self._pattern[behind] == "+" else "repeated"
+            raise self._unsupported(f"{kind} quantifier", behind)
         return Repeat(atom, *bounds, lazy, begin)
 
     def _skip(self) -> None:
         """Move behind what stands for nothing."""
 
-    def _count_character(self, begin: int) -> None:
-        """What is too long is not read to its end."""
-        self._characters += 1
-        if self._characters > self._limits.max_pattern_characters:
-            raise LimitExceededError(
-                f"the pattern has more than {self._limits.max_pattern_characters} characters (fixed limit "
-                "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
-            )
-
     def _quantifier(self) -> tuple[int, int | None] | None:
-        if self._peek() not in _QUANTIFIERS:
-            return None
-        for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._take(symbol):
-                return bounds
         begin = self._position
+        if bounds := _SIMPLE_REPEATS.get(self._peek()):
+            self._position += 1
+            return bounds
         count = _COUNT.match(self._pattern, begin)
         if count is None:
-            # Python, and ECMA-262 without the flag u, read a brace that holds no count as the character.
-            return None
+            return None  # Python, and ECMA-262 without the flag u, read such a brace as the character.
         low, comma, high = count.groups()
         if not low and not self.is_python:
             raise self._invalid("a count without a lower bound; write {0,n}", begin)
@@ -200,9 +192,8 @@ class PatternReader:
         high = high if comma else low
         least, most = int(low[:20] or 0), int(high[:20]) if high else None
         if max(least, most or 0) > MAX_REPEAT:
-            todo = "repeat a group that repeats, or leave the count open"
-            message = f"the repeat count {max(least, most or 0)} is above {MAX_REPEAT}; {todo}"
-            raise LimitExceededError(message, position=begin)
+            message = f"the repeat count {max(least, most or 0)} is above {MAX_REPEAT}"
+            raise LimitExceededError(f"{message}; repeat a group that repeats, or leave it open", position=begin)
         if most is not None and most < least:
             raise self._invalid("repeat bounds out of order", begin)
         return least, most
@@ -273,7 +264,7 @@ class PatternReader:
 
     def _with_flags(self, added: str, removed: str, begin: int) -> frozenset[str]:
         for flag in added + removed:
-            if flag not in self.known_flags:
+            if flag not in ("aimsux" if self.is_python else "is"):
                 raise self._unsupported(f"flag '{flag}'", begin)
         return (self._flags | frozenset(added)) - frozenset(removed)
 
@@ -368,15 +359,11 @@ class PatternReader:
         return value
 
     def _hexadecimal(self, kind: str, begin: int) -> int:
-        if kind == "u" and self._take("{"):
-            digits = self._until("}") or ""
-        else:
-            width = 2 if kind == "x" else 4
-            digits = self._pattern[self._position : self._position + width].rjust(width)
-            self._position += width
-        if not re.fullmatch("[0-9a-fA-F]+", digits):
+        found = _HEXADECIMAL.match(self._pattern, self._position - 1)
+        if found is None:
             raise self._invalid(f"malformed \\{kind} escape", begin)
-        return int(digits, 16)
+        self._position = found.end()
+        return int(found[found.lastindex or 0], 16)
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
@@ -396,12 +383,9 @@ class PatternReader:
 
     def _until(self, end: str) -> str | None:
         """The text up to `end`, which is passed over, too; None when it does not follow."""
-        found = self._pattern.find(end, self._position)
-        if found < 0:
-            return None
-        text = self._pattern[self._position : found]
-        self._position = found + 1
-        return text
+        text, found, _ = self._pattern[self._position :].partition(end)
+        self._position += len(text) + 1
+        return text if found else None
 
     def _invalid(self, message: str, position: int | None = None) -> InvalidSpecificationError:
         return InvalidSpecificationError(

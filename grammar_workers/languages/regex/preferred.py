@@ -123,7 +123,7 @@ class Matcher:
         self, branches: Branches, letter: int, behinds: tuple[Branches, ...], *, every: bool = False
     ) -> Branches:
         found = []
-        self._budget.spend(1 + len(branches))
+        self._budget.spend(1 + 3 * len(branches))
         for instruction, waiting in branches:
             read = self._letters[instruction] if instruction > MATCH else None
             if read is not None:
@@ -150,7 +150,7 @@ class Matcher:
         while pending:
             branch = pending.pop()
             instruction, waiting = branch
-            self._budget.spend(1)
+            self._budget.spend(3)
             if branch in seen:
                 # An iteration that reads nothing ends its loop.
                 if instruction in program.exits:

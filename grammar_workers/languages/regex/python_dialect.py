@@ -39,7 +39,6 @@ def read_python(pattern: str, limits: Limits) -> parse.Node:
 
 
 class _PythonReader(parse.PatternReader):
-    known_flags: ClassVar = "imsxau"
     is_python: ClassVar = True
 
     def _skip(self) -> None:
