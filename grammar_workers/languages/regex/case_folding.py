@@ -51,7 +51,8 @@ def _simple_fold(code: int) -> str:
 
 @functools.cache
 def _ecma_orbits() -> Orbits:
-    return _grouped((_simple_fold(code), code) for code in _cased())
+    groups = _groups((_simple_fold(code), code) for code in _cased())
+    return {code: frozenset(group) for group in groups for code in group}
 
 
 @functools.cache
@@ -67,10 +68,6 @@ def _python_orbits() -> Orbits:
         same = re.compile(re.escape(chr(code)), re.IGNORECASE)
         orbits[code] = frozenset(other for other in possible if same.fullmatch(chr(other)))
     return orbits
-
-
-def _grouped(pairs: Iterable[tuple[str, int]]) -> Orbits:
-    return {code: frozenset(group) for group in _groups(pairs) for code in group}
 
 
 def _groups(pairs: Iterable[tuple[str, int]]) -> list[set[int]]:

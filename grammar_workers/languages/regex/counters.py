@@ -106,17 +106,13 @@ class _Construction:
         self._source = source
         self._counters = positions.counters
         self._budget = budget_of(limits)
-        self._starts, self._class_at, members = charset.partition(list(positions.alphabet))
+        starts, class_at, members = charset.partition(list(positions.alphabet))
+        self._spans = charset.spans_of(starts, class_at)
         self._masks = [
             sum(1 << bit for bit, number in enumerate(source.sets) if number >= 0 and held >> number & 1)
             for held in members
         ]
-        free = {
-            character
-            for start, end, character in zip(self._starts, (*self._starts[1:], 0x110000), self._class_at, strict=True)
-            if charset.intersect(((start, end - 1),), UNESCAPED)
-        }
-        self._free = [number in free for number in range(len(members))]
+        self._free = [bool(charset.intersect(tuple(spans), UNESCAPED)) for spans in self._spans]
         self._states: list[_State] = []
         self._arrivals: list[list[_Arrival]] = []
         self._number(_State(source.start, -1, 0))
@@ -221,12 +217,8 @@ class _Construction:
             return known
 
         for number, state, op in pending:
-            ranges = []
-            for index, character in enumerate(self._class_at):
-                arrival = self._arrivals[state][character] if character >= 0 else ()
-                if arrival:
-                    end = self._starts[index + 1] if index + 1 < len(self._starts) else 0x110000
-                    ranges.append((self._starts[index], end - 1, enter(arrival)))
+            arrivals = zip(self._spans, self._arrivals[state], strict=True)
+            ranges = sorted((*span, enter(arrival)) for spans, arrival in arrivals if arrival for span in spans)
             builder.fill(
                 number,
                 row=text.raw_row(ranges),
