@@ -194,8 +194,8 @@ def _draws(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: 
         head.token_limit,
         rows,
         _ms(settings, lambda: head.logits(hidden_states)),
-        _ms(settings, lambda: sampler.finish(hidden_states, plain)),
-        _ms(settings, lambda: sampler.finish(hidden_states, prepared)),
+        _ms(settings, lambda: sampler.draw(hidden_states, plain).token_ids()),
+        _ms(settings, lambda: sampler.draw(hidden_states, prepared).token_ids()),
         _ms(settings, lambda: sampler.prepare(masked)),
     )
 

@@ -24,6 +24,7 @@ from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
 from gpu_workers.speculative.eagle_drafter import EagleDrafter
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
+from gpu_workers.transfers import HostCopy, to_device
 from grammar_workers.logs import get_logger
 
 logger = get_logger(__name__)
@@ -52,7 +53,7 @@ class DevicePlan:
     places: list[_Place]
     sequences: list[Sequence]
     shape: StaticShape
-    told: Tensor | None = None
+    told: HostCopy | None = None
 
     @property
     def drawing(self) -> set[Sequence]:
@@ -62,7 +63,7 @@ class DevicePlan:
     def drawn(self) -> dict[Sequence, Drawn]:
         """Their tokens, when the step has run; waits for the device."""
         assert self.told is not None
-        lines, queries = self.told.tolist(), self.shape.queries
+        lines, queries = self.told.read().tolist(), self.shape.queries
         drawn: dict[Sequence, Drawn] = {}
         # Rows of padding are told about, too.
         for row, place, sequence, line in zip(self.rows, self.places, self.sequences, lines, strict=False):
@@ -76,7 +77,7 @@ class DevicePlan:
     def drafts(self) -> dict[Sequence, list[int]]:
         """What a head has drafted behind the tokens drawn, when the step has run; waits for the device."""
         assert self.told is not None
-        lines = self.told[:, 1 + 2 * self.shape.queries :].tolist()
+        lines = self.told.read()[:, 1 + 2 * self.shape.queries :].tolist()
         places = zip(self.places, self.sequences, lines, strict=False)
         return {sequence: line for place, sequence, line in places if place.drafts}
 
@@ -139,15 +140,15 @@ class DeviceStep:
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
         """Hidden states [n, H] of all wanted tokens, in the order scheduled; the plan is told the rest."""
-        packed = pack(plan.rows, plan.shape, self._pool)
-        result = self._step(packed.to(self._pool.device, non_blocking=True), plan.shape)
-        queries = plan.shape.queries
+        device, queries = self._pool.device, plan.shape.queries
         wanted = [
             i * queries + query for i, row in enumerate(plan.rows) for query in range(row.first, len(row.token_ids))
         ]
+        index = to_device(torch.tensor(wanted), device)
+        result = self._step(to_device(pack(plan.rows, plan.shape, self._pool), device), plan.shape)
         # Copies: a captured step writes its results to the same memory the next time.
-        plan.told = result.told.clone()
-        return result.hidden_states[torch.tensor(wanted, device=result.hidden_states.device)]
+        plan.told = HostCopy(result.told)
+        return result.hidden_states[index]
 
     def close(self) -> None:
         self.automata.close()

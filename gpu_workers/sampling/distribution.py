@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.truncation import drop_unlikely, truncate
+from gpu_workers.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,15 @@ class DrawSettings:
 
 def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> DrawSettings:
     """The settings of `rows`, none of them greedy."""
-    temperature = torch.tensor([row.temperature for row in rows], dtype=torch.float64).to(device)
+    temperature = to_device(torch.tensor([row.temperature for row in rows], dtype=torch.float64), device)
     top_k = top_p = min_p = truncated = None
     if index := [i for i, row in enumerate(rows) if row.top_k > 0 or row.top_p < 1]:
-        top_k = torch.tensor([rows[i].top_k for i in index]).to(device)
-        top_p = torch.tensor([rows[i].top_p for i in index], dtype=torch.float64).to(device)
+        top_k = to_device(torch.tensor([rows[i].top_k for i in index]), device)
+        top_p = to_device(torch.tensor([rows[i].top_p for i in index], dtype=torch.float64), device)
         if len(index) < len(rows):
-            truncated = torch.tensor(index).to(device)
+            truncated = to_device(torch.tensor(index), device)
     if any(row.min_p for row in rows):
-        min_p = torch.tensor([row.min_p for row in rows], dtype=torch.float64).to(device)
+        min_p = to_device(torch.tensor([row.min_p for row in rows], dtype=torch.float64), device)
     return DrawSettings(temperature, top_k=top_k, top_p=top_p, min_p=min_p, truncated=truncated)
 
 

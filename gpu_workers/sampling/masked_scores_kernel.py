@@ -20,7 +20,7 @@ def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | 
     lines, tokens = logits.shape
     scores = torch.empty(lines, tokens, dtype=torch.float32, device=logits.device)
     words, stride = (0, 0) if rows is None else (rows.shape[1], rows.stride(0))
-    with torch.cuda.device_of(logits):  # Triton launches where the thread is
+    with torch.cuda.device(logits.device):  # Triton launches where the thread is; `device_of` cannot be compiled
         _score[(lines,)](
             logits, rows, places, temperature, scores, tokens, words, logits.stride(0), stride,
             SMALLEST=torch.finfo(torch.float32).tiny, BLOCK=_BLOCK, num_warps=_WARPS,
@@ -64,6 +64,7 @@ def _masked(logits, row, place, start, tokens, words, BLOCK: tl.constexpr):  # t
     at = start + tl.arange(0, BLOCK)
     value = tl.load(logits + at, mask=at < tokens, other=float("-inf")).to(tl.float32)
     if row is not None:
-        word = tl.load(row + (at >> 5), mask=(place >= 0) & ((at >> 5) < words), other=0)
-        value = tl.where((place < 0) | (((word >> (at & 31)) & 1) != 0), value, float("-inf"))
+        known = tl.where(place < 0, 0, words)
+        word = tl.load(row + (at >> 5), mask=(at >> 5) < known, other=0) | tl.where(place < 0, -1, 0)
+        value = tl.where(((word >> (at & 31)) & 1) != 0, value, float("-inf"))
     return value
