@@ -16,7 +16,15 @@ from torch import Tensor
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.drafts import DeviceHead
-from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, all_shapes, pack, shape_of, static_step
+from gpu_workers.device_step.step import (
+    StaticResult,
+    StaticRow,
+    StaticShape,
+    captured_shapes,
+    pack,
+    shape_of,
+    static_step,
+)
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.loader import LoadedModel
@@ -29,6 +37,8 @@ from grammar_workers.logs import get_logger
 
 logger = get_logger(__name__)
 
+_GRAPHS_SHARE = 0.1
+"""Of the device's memory: captured graphs take no more, but for the last one."""
 _LIMITS = {"recompile_limit": 1 << 12, "accumulated_recompile_limit": 1 << 12}
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
@@ -96,12 +106,15 @@ class DeviceStep:
         self.automata = DeviceAutomata(memory)
         step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory, head)
         self._fineness = 2
+        self._graphs: GraphedStep | None = None
         if config.device_step == "compile":
             self._fineness = 4  # compiling takes long: fewer shapes, more padding
             step = CompiledStep(step)
         elif config.device_step == "cuda_graph":
-            shapes = all_shapes(loaded.pool, queries, self._fineness, drafts=head is not None)
-            step = GraphedStep(step, loaded.pool, shapes)
+            self._graphs = GraphedStep(
+                step, loaded.pool, captured_shapes(loaded.pool, queries, drafts=head is not None)
+            )
+            step = self._graphs
         self._step = step
 
     def plan(
@@ -124,6 +137,8 @@ class DeviceStep:
             rows.append(_static_row(part, sequence, place))
             places.append(place)
         shape = shape_of(rows, self._pool, self._queries, self._fineness, self._many)
+        if self._graphs is not None:
+            shape = self._graphs.shape_for(shape)
         return DevicePlan(rows, places, [one for _, one in pairs], shape)
 
     def _drafts(self, sequence: Sequence) -> bool:
@@ -167,9 +182,10 @@ class CompiledStep:
 
 
 class GraphedStep:
-    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured, or runs otherwise, later.
+    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured later.
 
-    They share one pool of memory, the largest first: what it needs the others fit into. Results stay where they are:
+    They share one pool of memory, the largest first: what it needs the others fit into. Past a share of the device's
+    memory no more are captured, and steps that fit into none run operation by operation. Results stay where they are:
     whoever wants to keep them copies them before the next call.
     """
 
@@ -178,13 +194,22 @@ class GraphedStep:
         self._device = pool.device
         self._memory = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(pool.device)
-        started, (free, _) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
-        self._captured = {shape: self._capture(pack([], shape, pool).to(pool.device), shape) for shape in shapes}
-        taken = free - torch.cuda.mem_get_info(pool.device)[0]
-        seconds = time.monotonic() - started
-        logger.info("%d CUDA graphs captured in %.1f s, %.2f GiB", len(shapes), seconds, taken / 2**30)
+        self._captured: dict[StaticShape, tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]] = {}
+        started, (free, total) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
+        for shape in shapes:
+            if free - torch.cuda.mem_get_info(pool.device)[0] < _GRAPHS_SHARE * total:
+                self._captured[shape] = self._capture(pack([], shape, pool).to(pool.device), shape)
+        taken, seconds = free - torch.cuda.mem_get_info(pool.device)[0], time.monotonic() - started
+        told = (len(self._captured), len(shapes), seconds, taken / 2**30)
+        logger.info("%d of %d CUDA graphs captured in %.1f s, %.2f GiB", *told)
+
+    def shape_for(self, shape: StaticShape) -> StaticShape:
+        """The smallest captured shape that holds `shape`; itself where none does."""
+        return min((one for one in self._captured if one.holds(shape)), key=StaticShape.cost, default=shape)
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
+        if shape not in self._captured:
+            return self._step(packed, shape)
         graph, buffer, result = self._captured[shape]
         buffer.copy_(packed)
         graph.replay()

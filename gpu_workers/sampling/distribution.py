@@ -82,8 +82,20 @@ def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
     near-uniform choices.
     """
-    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    return column_at(weights, weights.cumsum(-1, dtype=torch.float64), uniform)
+
+
+def column_at(weights: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """`inverse_cdf` where the sums float64 [n, K] of the weights are known.
+
+    A device adds in parallel: a sum may exceed the one before by an ulp where the weight is 0. Such a column is never
+    drawn, but the likeliest one instead. Nor is one past the end, where weights are not numbers.
+    """
     total = cumulative[:, -1:]
     # Rounding may lift u * total to total itself, past the last column.
     target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    column = torch.searchsorted(cumulative, target, right=True).clamp(max=weights.shape[1] - 1)
+    sure = weights.gather(1, column) > 0
+    if weights.device.type == "cpu" and not torch.compiler.is_compiling() and bool(sure.all()):
+        return column[:, 0]
+    return torch.where(sure, column, weights.argmax(-1, keepdim=True))[:, 0]

@@ -15,17 +15,30 @@ _BLOCK = 2048
 _WARPS = 8
 
 
+@torch.library.custom_op(
+    "turnstile::masked_scores",
+    mutates_args=(),
+    schema="(Tensor logits, Tensor? rows, Tensor? places, Tensor temperature) -> Tensor",
+)
 def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
-    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32."""
+    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32.
+
+    An operation of its own: `torch.compile` looks neither into Triton nor at the choice of a device.
+    """
     lines, tokens = logits.shape
     scores = torch.empty(lines, tokens, dtype=torch.float32, device=logits.device)
     words, stride = (0, 0) if rows is None else (rows.shape[1], rows.stride(0))
-    with torch.cuda.device(logits.device):  # Triton launches where the thread is; `device_of` cannot be compiled
+    with torch.cuda.device_of(logits):  # Triton launches where the thread is
         _score[(lines,)](
             logits, rows, places, temperature, scores, tokens, words, logits.stride(0), stride,
             SMALLEST=torch.finfo(torch.float32).tiny, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip
     return scores
+
+
+@masked_scores_on_cuda.register_fake
+def _(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
+    return logits.new_empty(logits.shape, dtype=torch.float32)
 
 
 @triton.jit
