@@ -25,7 +25,7 @@ def to_device(values: Tensor | NDArray[Any], device: torch.device, dtype: torch.
     if dtype is not None:
         tensor = tensor.to(dtype)
     if device.type != "cuda":
-        return tensor if device.type == "cpu" else tensor.to(device)
+        return tensor.to(device)
     # PyTorch keeps pinned memory until the copy has read it.
     return tensor.pin_memory().to(device, non_blocking=True)
 
@@ -46,4 +46,4 @@ class HostCopy:
         """The values on the host; waits until the device has got this far."""
         if self._copied is not None:
             self._copied.synchronize()
-        return self._values
+        return self._values.cpu()
