@@ -90,7 +90,7 @@ def test_the_next_draw_is_prepared_while_the_pass_runs(monkeypatch: pytest.Monke
     prepared = threading.Event()
     waited: list[bool] = []
     with running_engine(config=engine_config(**OVERLAPPED), fetch=grammars(a=repeat_fsm("ab"))) as engine:
-        prepare = engine.step_loop.sampler.prepare
+        prepare, launch = engine.step_loop.sampler.prepare, engine.step_loop._launch
 
         def preparing(draws: Any) -> Any:
             made = prepare(draws)
@@ -98,12 +98,16 @@ def test_the_next_draw_is_prepared_while_the_pass_runs(monkeypatch: pytest.Monke
                 prepared.set()
             return made
 
+        def launching_pass(plan: Any) -> Any:
+            prepared.clear()
+            return launch(plan)
+
         def wait(step: int) -> None:
-            if step:
+            if step and all(waited):
                 waited.append(prepared.wait(20))
-                prepared.clear()
 
         monkeypatch.setattr(type(engine.step_loop.sampler), "prepare", lambda _, draws: preparing(draws))
+        monkeypatch.setattr(engine.step_loop, "_launch", launching_pass)
         during_forward(monkeypatch, engine, wait)
         (result,) = run(engine, request("abc", grammar="a", min_tokens=12, max_tokens=12))
     assert len(result.token_ids) == 12 and len(waited) > 8 and all(waited)
