@@ -105,6 +105,8 @@ class DeviceStep:
         memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
         self.automata = DeviceAutomata(memory)
         step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory, head)
+        self.uncaptured = step
+        """The step operation by operation."""
         self._fineness = 2
         self._graphs: GraphedStep | None = None
         if config.device_step == "compile":
@@ -115,7 +117,7 @@ class DeviceStep:
                 step, loaded.pool, captured_shapes(loaded.pool, queries, drafts=head is not None)
             )
             step = self._graphs
-        self._step = step
+        self.step = step
 
     def plan(
         self, decode: list[ScheduledTokens], sequences: list[Sequence], without: Sequence | None = None
@@ -160,7 +162,7 @@ class DeviceStep:
             i * queries + query for i, row in enumerate(plan.rows) for query in range(row.first, len(row.token_ids))
         ]
         index = to_device(torch.tensor(wanted), device)
-        result = self._step(to_device(pack(plan.rows, plan.shape, self._pool), device), plan.shape)
+        result = self.step(to_device(pack(plan.rows, plan.shape, self._pool), device), plan.shape)
         # Copies: a captured step writes its results to the same memory the next time.
         plan.told = HostCopy(result.told)
         return result.hidden_states[index]
