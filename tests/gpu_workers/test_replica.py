@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections import Counter as Counts
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
