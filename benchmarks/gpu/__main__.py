@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu import report
-from benchmarks.gpu.figures import Settings, Step
+from benchmarks.gpu.figures import WAYS, Settings, Step
 from benchmarks.gpu.models import SHAPES, VOCABULARIES, largest_fitting
 from benchmarks.gpu.parts import DIFFERS, Part, parts, run_apart
 from benchmarks.gpu.report import Document
@@ -70,6 +70,7 @@ def _run(part: Part, arguments: argparse.Namespace, device: torch.device, names:
         tokens=arguments.tokens,
         prompt=arguments.prompt,
         sample_s=0.02 if toy else 0.3,
+        ways=tuple(way for way in WAYS if way.draws_on in arguments.drawn_by),
     )
     document = Document(report.machine(device) | {"shape": settings.shape})
     found = document.entries[part.name] = []
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", choices=["auto", *SHAPES], default="auto", help="auto: 8b where it fits")
     parser.add_argument("--vocabularies", nargs="+", choices=VOCABULARIES)
     parser.add_argument("--rows", type=int, nargs="+", help="sequences in a batch")
+    parser.add_argument("--drawn-by", nargs="+", choices=["host", "device"], default=["host", "device"])
     parser.add_argument("--tokens", type=int, default=64, help="of an output")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
     parser.add_argument("--requests", type=int, default=16, help="for each way to run a step that is compared")

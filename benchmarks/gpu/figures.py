@@ -39,16 +39,18 @@ class Way:
 WAYS = (
     Way("unguided, host", guided=False, draws_on="host", drafts=False),
     Way("guided, host", guided=True, draws_on="host", drafts=False),
+    Way("unguided, host, drafts", guided=False, draws_on="host", drafts=True),
     Way("guided, host, drafts", guided=True, draws_on="host", drafts=True),
     Way("unguided, device", guided=False, draws_on="device", drafts=False),
     Way("guided, device", guided=True, draws_on="device", drafts=False),
+    Way("unguided, device, drafts", guided=False, draws_on="device", drafts=True),
     Way("guided, device, drafts", guided=True, draws_on="device", drafts=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured. `sample_s`: how long each part of a draw is."""
+    """What is measured, by which of `WAYS`. `sample_s`: how long each part of a draw is."""
 
     device: torch.device
     shape: str
@@ -57,6 +59,7 @@ class Settings:
     tokens: int
     prompt: int
     sample_s: float
+    ways: tuple[Way, ...] = WAYS
 
     @property
     def length(self) -> int:
@@ -110,7 +113,7 @@ def measure(settings: Settings, named: NamedVocabulary) -> Iterator[Step | Draws
         model.set_attn_implementation("sdpa")  # what the engine compares itself with
         loaded = prepare(model, as_tokenizer(named), named.vocabulary, config_of(settings, rows, WAYS[0]))
         # An engine that draws on the device captures its steps first: ways that can share one do.
-        for _, ways in itertools.groupby(WAYS, key=lambda way: (way.draws_on, way.drafts)):
+        for _, ways in itertools.groupby(settings.ways, key=lambda way: (way.draws_on, way.drafts)):
             yield from _steps(settings, loaded, fsms, rows, list(ways))
         yield _draws(settings, loaded, fsms, rows)
 

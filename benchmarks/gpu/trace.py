@@ -51,7 +51,7 @@ def traces(settings: Settings, named: NamedVocabulary, rows: int) -> Iterator[Tr
     model.set_attn_implementation("sdpa")
     loaded = prepare(model, as_tokenizer(named), named.vocabulary, config_of(settings, rows, WAYS[0]))
     for way in WAYS:
-        if way.drafts and way.draws_on == "host":
+        if way not in settings.ways or (way.drafts and way.name != "guided, device, drafts"):
             continue
         workload = Workload(loaded, config_of(settings, rows, way), fsms)
         try:

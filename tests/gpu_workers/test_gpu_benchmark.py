@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import checks, parts, report
+from benchmarks.gpu import checks, pareto, parts, report
 from benchmarks.gpu.__main__ import main
 from benchmarks.gpu.checks import Check
 from benchmarks.gpu.copies import CopyCounter
@@ -62,7 +63,7 @@ def test_the_whole_program_in_small(
     for step, way in zip(steps, WAYS, strict=True):
         assert step.ms > 0 and step.steps > 0
         assert (step.on_device > 0.5) == (way.draws_on == "device")
-        assert step.tokens > 1.2 or not way.drafts
+        assert step.tokens > 1.2 or not (way.drafts and way.guided)
     assert [one.rows for one in found if isinstance(one, Draws)] == [3]
     traced = [one for one in found if isinstance(one, Trace)]
     assert len(traced) == 5 and all(0 < sum(one.host.values()) < 2 * one.wall for one in traced)
@@ -113,6 +114,23 @@ def test_a_wrong_token_is_found(
         == DIFFERS
     )
     assert "DIFFER" in capsys.readouterr().out
+
+
+def test_curves_are_of_the_steps_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def step(rows: int, way: str, ms: float, tokens: float = 1.0) -> Step:
+        return Step(4096, rows, way, ms, 10, tokens, 0.0, 0, 0)
+
+    file, picture = tmp_path / "gpu.json", tmp_path / "pareto.svg"
+    steps = [step(8, "guided", 20.0), step(1, "guided", 10.0), step(8, "drafts", 20.0, 1.5), Draws(4096, 8, 1, 1, 1, 1)]
+    Document({}, {"steps": ["done", 1]}, {"steps": steps}).write(file)
+    pareto.main([str(file), "--vocabulary", "4096", "--picture", str(picture)])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "| sequences | guided | drafts |"
+    assert printed[2:] == ["| 1 | 100 / 100 |  |", "| 8 | 50 / 400 | 75 / 600 |"]
+    drawn = ElementTree.parse(picture).getroot()
+    assert [one.tag.rsplit("}")[-1] for one in drawn].count("circle") == 3
+    with pytest.raises(SystemExit):
+        pareto.main([str(file)])
 
 
 def test_copies_are_counted_both_ways() -> None:
@@ -166,5 +184,5 @@ def test_shares_are_of_the_same_cell() -> None:
         "masks": pytest.approx(0.11 / 11),
         "masks and sampling": pytest.approx(0.61 / 11),
         "guiding by the host": pytest.approx(1 / 11),
-        "guiding by the device": pytest.approx(1 / 14),
+        "guiding by the device": pytest.approx(1 / 15),
     }
