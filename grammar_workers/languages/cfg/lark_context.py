@@ -92,28 +92,24 @@ class Contexts:
 def wrong_texts(tree: Node, begin: int, end: int, limits: Limits, *, shorter: bool) -> RuleNfa | None:
     """Return the texts in which the characters between two markers are not what a terminal takes.
 
-    They are if they are the match that is preferred where they begin. With `shorter`, as in `dynamic_complete`, they
-    may also be the preferred match of a shorter text: where they meet the conditions in the whole text and on their
-    own, and no match that is shorter still comes before theirs in the whole text.
+    They are if they are the match that is preferred where they begin.
 
     Args:
         tree: The terminal, with look-arounds as its only conditions.
         begin: The marker before the terminal.
         end: The marker behind it.
         limits: Bounds on states and steps.
-        shorter: See above.
+        shorter: As in `dynamic_complete`, they may also be the preferred match of a shorter text: where they meet the
+            conditions in the whole text and on their own, and no match that is shorter still comes before theirs.
 
     Returns:
         None where the text around never matters: `preferred_automaton` has the texts that are right.
     """
     matcher = Matcher(tree, limits)
     letters = [charset.subtract(charset.make(spans), MARKERS) for spans in spans_of(matcher.starts, matcher.letter_at)]
-    wrong = RuleNfa()
-    states: dict[_Place, int] = {_Place(Run((), matcher.begun.behinds)): wrong.state()}
-    last = wrong.state()
-    wrong.finals.add(last)
-    wrong.edges[last].append((ALL, last))
-    matters = False
+    first, last, matters = 0, 1, False
+    wrong = RuleNfa([[], [(ALL, last)]], [[], []], {last})
+    states = {_Place(Run((), matcher.begun.behinds)): first}
 
     def lead(state: int, label: Charset, place: _Place) -> None:
         if place.is_behind and CHOSEN not in (branch.instruction for branch in place.run.branches):
@@ -131,10 +127,8 @@ def wrong_texts(tree: Node, begin: int, end: int, limits: Limits, *, shorter: bo
         if alone is not None:
             is_match_alone = is_match(alone)
             behind = _Place(_marked(run, only_matches=shorter and is_match_alone), None, True)
-            many = len(places)
             lead(state, charset.make([(end, end)]), behind)
-            is_right = behind.run.branches[:1] == (Branch(CHOSEN),)
-            matters |= len(places) > many or is_right != is_match_alone
+            matters |= behind in states or is_match_alone != (behind.run.branches[:1] == (Branch(CHOSEN),))
         else:
             wrong.edges[state].append((MARKERS, state))
             if not is_behind:
