@@ -234,8 +234,9 @@ ANY_TEXT = Dfa.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
 """Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
-_PRODUCT = 5
-"""A product may have so many times the states of a single automaton."""
+_PRODUCT = 15
+"""A product may have so many times the states of a single automaton: of a pattern with counts and a format, few of them
+are left when it is minimal."""
 
 
 def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits) -> Dfa:
@@ -268,7 +269,7 @@ def _product(
         for start in starts
     ]
     columns = [[letter[i] for letter in letters] for i in range(len(automata))]
-    steps = 1 + (len(letters) * len(automata) >> 2)
+    steps = 1 + (len(letters) * len(automata) >> 3)
     most = min(_PRODUCT * limits.max_regex_states, budget.left // steps + 1)
     product = reachable_tuples([automaton.table for automaton in automata], columns, most, all_alive=all_alive)
     if product is None:

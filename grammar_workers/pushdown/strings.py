@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
-from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.distances import distances
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown import instructions as code
@@ -230,19 +232,14 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
     characters with minimum <= c + r <= maximum.
     """
-    minimum, maximum = lengths
-    if automaton == ANY_TEXT:
-        # However large the counts: any text can go on as long as the maximum lets it.
-        return [((0, maximum if maximum == UNBOUNDED else maximum - 1),)] if maximum else [()]
-    many = automaton.many_states
-    # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
-    horizon = minimum + many if maximum == UNBOUNDED else maximum
-    remaining = _accepting_lengths(automaton, label, horizon + 1)
-    if maximum == UNBOUNDED:
-        furthest = np.where(remaining.any(axis=0), horizon - np.argmax(remaining[::-1], axis=0), -1)
-        # The counter saturates at the minimum, or beyond.
-        possible = (np.arange(minimum + 1)[:, None] + 1 + furthest >= minimum) & (furthest >= 0)
-        return [[(low, UNBOUNDED if high == minimum else high) for low, high in each] for each in _runs(possible)]
+    nearest, furthest = _ends(automaton, label)
+    minimum = lengths[0] if lengths[0] > nearest[0] else 0
+    maximum = lengths[1] if lengths[1] < furthest[0] else UNBOUNDED
+    if minimum == 0 or _is_dense(automaton, label, maximum - minimum):
+        lows = np.maximum(minimum - 1 - furthest, 0)
+        highs = np.where(nearest < 0, DEAD, UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - nearest)
+        return [[one] if one[0] <= one[1] else [] for one in zip(lows.tolist(), highs.tolist(), strict=True)]
+    remaining = _accepting_lengths(automaton, label, maximum)
     left = maximum - np.arange(maximum)
     needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
     runs: list[list[Interval]] = []
@@ -255,27 +252,58 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
     """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
-    accepting = [accepted for accepted in automaton.accepting if accepted and label in (None, accepted)]
-    if minimum == 0 and maximum == UNBOUNDED:
-        return bool(accepting)
-    if automaton == ANY_TEXT:
-        return minimum <= maximum
-    if automaton.accepting[0] and label in (None, automaton.accepting[0]) and minimum == 0:
+    nearest, furthest = (int(distances[0]) for distances in _ends(automaton, label))
+    if nearest < 0 or furthest < minimum or maximum < nearest:
+        return False
+    if minimum <= nearest or furthest <= maximum or _is_dense(automaton, label, maximum - minimum):
         return True
-    horizon = minimum + automaton.many_states if maximum == UNBOUNDED else maximum
-    return bool(_accepting_lengths(automaton, label, horizon + 1)[minimum:, 0].any())
+    return bool(_accepting_lengths(automaton, label, maximum)[minimum:, 0].any())
 
 
-def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArray[np.bool_]:
-    """bool [horizon, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
+def _accepted(automaton: Dfa, label: int | None) -> NDArray[np.int32]:
+    """1 for the states in which a text (with `label`) may end, else 0; int32 [states]."""
+    accepting = np.array(automaton.accepting)
+    return ((accepting == label) | (label is None) & (accepting > 0)).astype(np.int32)
+
+
+def _ends(automaton: Dfa, label: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Per state: the fewest and the most characters to the end of a text (with `label`), see `distances`."""
+    moves = automaton.distinct_moves
+    first = np.arange(len(moves) + 1, dtype=np.int64) * moves.shape[1]
+    return distances(first, moves.ravel(), _accepted(automaton, label))
+
+
+def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
+    """Whether any `room` + 1 numbers in a row, of which one lies between the fewest and the most characters to an end,
+    hold a number of characters after which there is an end, in every state.
+
+    It is so where the numbers that each state has from its successors leave gaps of at most `room`.
+    """
+    nearest, furthest = _ends(automaton, label)
+    moves, accepted = automaton.distinct_moves, _accepted(automaton, label)[:, None]
+    dead = (moves < 0) | (nearest[moves] < 0)
+    begins = np.append(np.where(dead, UNBOUNDED, nearest[moves] + 1), np.where(accepted, 0, UNBOUNDED), axis=1)
+    ends = np.append(np.where(dead, DEAD, furthest[moves] + 1), accepted - 1, axis=1)
+    order = np.argsort(begins, axis=1)
+    begins, ends = np.take_along_axis(begins, order, 1), np.take_along_axis(ends, order, 1)
+    gaps = begins[:, 1:] - np.maximum.accumulate(ends, axis=1)[:, :-1] - 1
+    return bool((gaps[begins[:, 1:] < UNBOUNDED] <= room).all())
+
+
+def _accepting_lengths(automaton: Dfa, label: int | None, longest: int) -> NDArray[np.bool_]:
+    """bool [longest + 1, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
 
     Rows are a function of the row before, so they become periodic; the period is found and repeated.
     """
+    horizon = longest + 1
     if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
-        raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
-    accepting = np.array(automaton.accepting)
+        raise LimitExceededError(
+            f"lengths up to {longest} characters are too large beside a pattern of {automaton.many_states} states that "
+            f"leaves out lengths in between: the product may be {_MAX_LENGTH_TABLE} (fixed limit); use a smaller "
+            "maxLength, smaller counts, or only one of minLength and maxLength"
+        )
     # The last entry stands for the dead state -1.
-    current = np.append(accepting > 0 if label is None else (accepting == label) & (accepting > 0), False)
+    current = np.append(_accepted(automaton, label) > 0, False)
     seen: dict[bytes, int] = {}
     rows: list[NDArray[np.bool_]] = []
     while (content := current.tobytes()) not in seen and len(rows) < horizon:
