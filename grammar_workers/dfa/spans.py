@@ -14,9 +14,8 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa, minimize
-from grammar_workers.dfa.distances import distances
 from grammar_workers.dfa.row_hash import DEAD
-from grammar_workers.dfa.suffix_automaton import suffix_automaton
+from grammar_workers.dfa.suffix_automaton import distances, suffix_automaton
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
@@ -150,7 +149,7 @@ def spans_of(
     budget.spend(len(order))
     read, targets = read[kept][order], targets[kept][order]
     first = np.concatenate([[0], np.cumsum(np.bincount(sources[kept], minlength=len(lengths)))]).astype(np.int64)
-    nearest, furthest = distances(first, targets, accepting)
+    nearest, furthest = distances(np.argsort(-lengths), first, targets, accepting)
     return Spans(classes, start, first, read, targets, accepting, nearest, furthest)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, njit
+from numba import int32, int64, njit
 
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.numba_options import INNER, OPTIONS, called_with
@@ -85,3 +85,23 @@ def suffix_automaton(symbols):  # type: ignore[no-untyped-def]
             links[current] = found
         last = current
     return sources[:edges], read[:edges], targets[:edges], lengths[:states]
+
+
+@called_with(int64[::1], int64[::1], int32[::1], int32[::1])
+@njit(**OPTIONS)
+def distances(order, first, targets, accepting):  # type: ignore[no-untyped-def]
+    """Return per state the fewest and the most symbols to an accepting state, int64 [states] each; -1 for no way.
+
+    `order` int64 [states] has each state behind all its successors. The edges of a state are [first[i], first[i + 1]).
+    """
+    nearest = np.full(len(order), DEAD, np.int64)
+    furthest = np.full(len(order), DEAD, np.int64)
+    for state in order:
+        if accepting[state]:
+            nearest[state] = furthest[state] = 0
+        for target in targets[first[state] : first[state + 1]]:
+            if furthest[target] >= 0:
+                furthest[state] = max(furthest[state], furthest[target] + 1)
+                if nearest[state] < 0 or nearest[target] + 1 < nearest[state]:
+                    nearest[state] = nearest[target] + 1
+    return nearest, furthest

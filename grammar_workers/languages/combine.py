@@ -135,7 +135,7 @@ class Combination:
                 if entry is None:
                     raise
                 return entry
-            return StringLowering(self._builder).raw_text(automaton)
+            return StringLowering(self._builder).raw_states(automaton, {})[0]
         others = [
             spellable_text(self._compilation, pointer, part)
             for pointer, part in parts.regular

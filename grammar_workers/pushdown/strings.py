@@ -6,6 +6,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.dfa.distances import distances
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.memo import memoized
@@ -26,11 +26,11 @@ from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
-_MAX_LENGTH_TABLE = 50_000_000
+_MAX_LENGTH_TABLE = 20_000_000
+_ROW_COST = 500
+"""A row of that table takes as long as so many entries, however short it is."""
 _RUN_WORTH = 3
 """Characters: from there on a walk takes many subtrees as a whole."""
-_BLOCK = 1 << 20
-"""Entries of that table that are looked at together."""
 
 
 class StringLowering:
@@ -44,12 +44,11 @@ class StringLowering:
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
 
-    def raw_text(self, automaton: Dfa) -> int:
-        """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
-        return self.raw_states(automaton, {})[0]
-
     def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
-        """The same for each state of the automaton; one whose label is in `known` is that state."""
+        """States that read the automaton's language as UTF-8, the first one first; accepting ones carry exit label 0.
+
+        One for each state of the automaton; one whose label is in `known` is that state.
+        """
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
@@ -68,16 +67,13 @@ class StringLowering:
         self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
         return self._builder.row(row)
 
-    def json_string(self, automaton: Dfa, closed: Sequence[int], guards: Sequence[Guard] = ()) -> int:
+    @memoized
+    def json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...] = ()) -> int:
         """States that read the rest of a JSON string after its opening quote. Returns the first.
 
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
         alone and must pass `guards[state]` on entering a state.
         """
-        return self._json_string(automaton, tuple(closed), tuple(guards))
-
-    @memoized
-    def _json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...]) -> int:
         guards = guards or ((),) * automaton.many_states
         ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
         closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
@@ -91,16 +87,13 @@ class StringLowering:
             self._builder.fill_states(states, {code.STATE_LOOP: loops})
         return states
 
-    def counted_json_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
+    @memoized
+    def counted_json_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
         """The same where the counter counts characters from 0 and the quote returns to the caller.
 
-        A text that the automaton labels i returns with label n if its length passes the guard `lengths[i - 1][n]`;
-        these exclude each other.
+        A text that the automaton labels i returns with label n if its length passes the guard that stands beside n in
+        `by_label[i - 1]`; these exclude each other.
         """
-        return self._counted_string(automaton, *[tuple(guards.items()) for guards in lengths])
-
-    @memoized
-    def _counted_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
         builder, lengths = self._builder, list(map(dict, by_label))
         endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
         guards = _arrival_guards(automaton, endings)
@@ -206,10 +199,7 @@ UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u
 
 def _cap(intervals: Iterable[Interval]) -> int:
     """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
-    bounds = list(intervals)
-    unbounded = [low for low, high in bounds if high == UNBOUNDED]
-    highest = [high for _, high in bounds if high != UNBOUNDED]
-    return max([*unbounded, *(high + 1 for high in highest)]) if unbounded else max(highest)
+    return max(low if high == UNBOUNDED else high + 1 for low, high in intervals)
 
 
 def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
@@ -232,45 +222,64 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
     characters with minimum <= c + r <= maximum.
     """
-    nearest, furthest = _ends(automaton, label)
+    accepted, nearest, furthest = _ends(automaton, label)
     minimum = lengths[0] if lengths[0] > nearest[0] else 0
     maximum = lengths[1] if lengths[1] < furthest[0] else UNBOUNDED
     if minimum == 0 or _is_dense(automaton, label, maximum - minimum):
         lows = np.maximum(minimum - 1 - furthest, 0)
         highs = np.where(nearest < 0, DEAD, UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - nearest)
         return [[one] if one[0] <= one[1] else [] for one in zip(lows.tolist(), highs.tolist(), strict=True)]
-    remaining = _accepting_lengths(automaton, label, maximum)
+    remaining = _accepting_lengths(automaton, accepted, maximum)
     left = maximum - np.arange(maximum)
     needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
-    runs: list[list[Interval]] = []
-    for block in np.array_split(remaining, 1 + remaining.size // _BLOCK, axis=1):
-        sums = np.concatenate([np.zeros((1, block.shape[1]), np.int32), np.cumsum(block, axis=0, dtype=np.int32)])
-        runs += _runs(sums[left] > sums[needed])
-    return runs
+    sums = np.append(np.zeros_like(remaining[:1], np.int32), np.cumsum(remaining, axis=0, dtype=np.int32), axis=0)
+    borders = np.diff((sums[left] > sums[needed]).T, prepend=False, append=False, axis=1)
+    return [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
 
 
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
     """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
-    nearest, furthest = (int(distances[0]) for distances in _ends(automaton, label))
-    if nearest < 0 or furthest < minimum or maximum < nearest:
-        return False
-    if minimum <= nearest or furthest <= maximum or _is_dense(automaton, label, maximum - minimum):
+    accepted, nearest, furthest = _ends(automaton, label)
+    if minimum <= nearest[0] <= maximum or minimum <= furthest[0] <= maximum:
         return True
-    return bool(_accepting_lengths(automaton, label, maximum)[minimum:, 0].any())
+    between = bool(nearest[0] < minimum and maximum < furthest[0])
+    return between and (
+        _is_dense(automaton, label, maximum - minimum)
+        or bool(_accepting_lengths(automaton, accepted, maximum)[minimum:, 0].any())
+    )
 
 
-def _accepted(automaton: Dfa, label: int | None) -> NDArray[np.int32]:
-    """1 for the states in which a text (with `label`) may end, else 0; int32 [states]."""
-    accepting = np.array(automaton.accepting)
-    return ((accepting == label) | (label is None) & (accepting > 0)).astype(np.int32)
+@functools.lru_cache(maxsize=64)
+def _ends(automaton: Dfa, label: int | None) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """Per state: True if a text (with `label`) may end, and the fewest and the most characters to an end.
 
-
-def _ends(automaton: Dfa, label: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Per state: the fewest and the most characters to the end of a text (with `label`), see `distances`."""
-    moves = automaton.distinct_moves
-    first = np.arange(len(moves) + 1, dtype=np.int64) * moves.shape[1]
-    return distances(first, moves.ravel(), _accepted(automaton, label))
+    Both are -1 for a state without an end; the most are UNBOUNDED where a cycle lies on the way.
+    """
+    accepting = np.array(automaton.accepting, np.int32)
+    accepted = accepting > 0 if label is None else accepting == label
+    preceding: list[list[int]] = [[] for _ in accepted]
+    for state, targets in enumerate(automaton.successors):
+        for target in targets:
+            preceding[target].append(state)
+    nearest = [0 if ends else -1 for ends in accepted]
+    found = np.flatnonzero(accepted).tolist()
+    for state in found:
+        for source in preceding[state]:
+            if nearest[source] < 0:
+                nearest[source] = nearest[state] + 1
+                found.append(source)
+    # How many characters lead on from a state to others whose longest way is not known yet.
+    waiting = [sum(nearest[target] >= 0 for target in targets) for targets in automaton.successors]
+    furthest = [0 if near >= 0 else -1 for near in nearest]
+    found = [state for state in found if not waiting[state]]
+    for state in found:
+        for source in preceding[state]:
+            furthest[source] = max(furthest[source], furthest[state] + 1)
+            waiting[source] -= 1
+            if not waiting[source]:
+                found.append(source)
+    return accepted, np.array(nearest), np.where(np.array(waiting) > 0, UNBOUNDED, np.array(furthest))
 
 
 def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
@@ -279,53 +288,28 @@ def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
 
     It is so where the numbers that each state has from its successors leave gaps of at most `room`.
     """
-    nearest, furthest = _ends(automaton, label)
-    moves, accepted = automaton.distinct_moves, _accepted(automaton, label)[:, None]
-    dead = (moves < 0) | (nearest[moves] < 0)
-    begins = np.append(np.where(dead, UNBOUNDED, nearest[moves] + 1), np.where(accepted, 0, UNBOUNDED), axis=1)
-    ends = np.append(np.where(dead, DEAD, furthest[moves] + 1), accepted - 1, axis=1)
+    accepted, nearest, furthest = _ends(automaton, label)
+    # The last entry stands for the dead state -1.
+    begins = np.append(np.where(nearest < 0, UNBOUNDED, nearest + 1), UNBOUNDED)[automaton.distinct_moves]
+    ends = np.append(furthest + 1, 0)[automaton.distinct_moves]
+    begins = np.append(begins, np.where(accepted, 0, UNBOUNDED)[:, None], axis=1)
+    ends = np.append(ends, np.zeros((len(ends), 1), ends.dtype), axis=1)
     order = np.argsort(begins, axis=1)
     begins, ends = np.take_along_axis(begins, order, 1), np.take_along_axis(ends, order, 1)
     gaps = begins[:, 1:] - np.maximum.accumulate(ends, axis=1)[:, :-1] - 1
     return bool((gaps[begins[:, 1:] < UNBOUNDED] <= room).all())
 
 
-def _accepting_lengths(automaton: Dfa, label: int | None, longest: int) -> NDArray[np.bool_]:
-    """bool [longest + 1, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
-
-    Rows are a function of the row before, so they become periodic; the period is found and repeated.
-    """
-    horizon = longest + 1
-    if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
+def _accepting_lengths(automaton: Dfa, accepted: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
+    """bool [longest + 1, states]: whether a state has an end, `accepted`, after exactly r characters."""
+    if (_ROW_COST + automaton.many_states) * longest > _MAX_LENGTH_TABLE:
         raise LimitExceededError(
-            f"lengths up to {longest} characters are too large beside a pattern of {automaton.many_states} states that "
-            f"leaves out lengths in between: the product may be {_MAX_LENGTH_TABLE} (fixed limit); use a smaller "
-            "maxLength, smaller counts, or only one of minLength and maxLength"
+            f"lengths up to {longest} characters are too large (fixed limit) beside a pattern of "
+            f"{automaton.many_states} states that leaves out lengths in between; use a smaller maxLength, smaller "
+            "counts, or only one of minLength and maxLength"
         )
-    # The last entry stands for the dead state -1.
-    current = np.append(_accepted(automaton, label) > 0, False)
-    seen: dict[bytes, int] = {}
-    rows: list[NDArray[np.bool_]] = []
-    while (content := current.tobytes()) not in seen and len(rows) < horizon:
-        seen[content] = len(rows)
-        rows.append(current[:-1])
-        current = np.append(current[automaton.distinct_moves].any(axis=1), False)
-    table = np.array(rows, bool)
-    if len(rows) == horizon:
-        return table
-    start = seen[content]
-    period = len(rows) - start
-    index = np.arange(horizon)
-    return table[np.where(index < len(rows), index, start + (index - start) % period)]
-
-
-def _runs(flags: NDArray[np.bool_]) -> list[list[Interval]]:
-    """Inclusive index intervals of the runs of True in each column."""
-    rows, columns = flags.shape
-    padded = np.zeros((columns, rows + 2), np.int8)
-    padded[:, 1:-1] = flags.T
-    places, edges = np.nonzero(np.diff(padded, axis=1))
-    runs: list[list[Interval]] = [[] for _ in range(columns)]
-    for column, first, end in zip(places[::2].tolist(), edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        runs[column].append((first, end - 1))
-    return runs
+    rows = [accepted]
+    while len(rows) <= longest:
+        # The last entry stands for the dead state -1.
+        rows.append(np.append(rows[-1], False)[automaton.distinct_moves].any(axis=1))
+    return np.array(rows)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import Limits, compile_grammar
-from grammar_workers.dfa.distances import ENDLESS, distances
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.pushdown import strings
@@ -63,26 +62,17 @@ def test_a_length_beside_a_pattern_keeps_what_both_say(pattern: str, minimum: in
 def test_the_lengths_of_an_automaton(pattern: str, minimum: int, maximum: int | None) -> None:
     automaton = search_automaton(pattern, LIMITS)
     high = UNBOUNDED if maximum is None else max(minimum, maximum)
-    table = strings._accepting_lengths(automaton, None, 150)
-    nearest, furthest = strings._ends(automaton, None)
+    table = strings._accepting_lengths(automaton, np.array(automaton.accepting) > 0, 150)
+    _, nearest, furthest = strings._ends(automaton, None)
     assert has_length(automaton, (minimum, high)) == bool(table[minimum : high + 1, 0].any())
     for state, lengths in enumerate(table.T):
         found = np.flatnonzero(lengths)
         assert nearest[state] == (found[0] if len(found) else -1)
-        assert furthest[state] == (found[-1] if len(found) and found[-1] < 100 else -1 if not len(found) else ENDLESS)
+        assert furthest[state] == (found[-1] if len(found) and found[-1] < 100 else -1 if not len(found) else UNBOUNDED)
     if strings._is_dense(automaton, None, high - minimum):
         for lengths in table.T:
             gaps = np.diff(np.flatnonzero(lengths))
             assert not len(gaps) or gaps.max() <= high - minimum + 1
-
-
-def test_distances_where_no_end_is_near() -> None:
-    # 0 -> 1 -> 2 (accepting), 3 -> 3 and nowhere else, 4 (accepting) -> 4.
-    first = np.array([0, 2, 3, 4, 5, 6])
-    targets = np.array([1, 3, 2, -1, 3, 4], np.int32)
-    nearest, furthest = distances(first, targets, np.array([0, 0, 1, 0, 1], np.int32))
-    assert nearest.tolist() == [2, 1, 0, -1, 0]
-    assert furthest.tolist() == [2, 1, 0, -1, ENDLESS]
 
 
 SENTENCES = r"^(([a-z]{1,8} ?){1,50}[.!?]){1,20}$"

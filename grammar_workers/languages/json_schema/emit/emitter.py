@@ -181,10 +181,10 @@ class Emitter:
             return None
         if language.is_counted:
             lengths = [language.lengths(label) for label in range(1, len(language.numbers) + 1)]
-            by_label = [{number - 1: guard for number, guard in one.items()} for one in lengths]
-            return self._strings.counted_json_string(automaton, by_label)
+            by_label = [tuple((number - 1, guard) for number, guard in one.items()) for one in lengths]
+            return self._strings.counted_json_string(automaton, *by_label)
         closed = [self._return(label - 1, ()) if label else -1 for label in automaton.accepting]
-        return self._strings.json_string(automaton, closed)
+        return self._strings.json_string(automaton, tuple(closed))
 
     def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
         """Put the moves over the first byte of a number into `row`."""

@@ -120,11 +120,11 @@ class PropertyNameStates:
             union_guards([guards[label - 1] for label in labels]) if all(guards[i - 1] for i in labels) else ()
             for labels in usable.reachable_labels
         ]
-        return self._strings.json_string(usable, closed, guards=reachable)
+        return self._strings.json_string(usable, tuple(closed), tuple(reachable))
 
     @memoized
     def _free_key(self, guard: Guard) -> int:
-        return self._strings.json_string(self._any_name, [self._return(0, ())], guards=[guard])
+        return self._strings.json_string(self._any_name, (self._return(0, ()),), (guard,))
 
     @functools.cached_property
     def _any_name(self) -> Dfa:

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
-from grammar_workers.budget import budget_of, remembered
+from grammar_workers.budget import budget_of, limits_at, remembered
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, complement, intersect, literal_set, relabel, unite
 from grammar_workers.dfa.spans import Spans
 from grammar_workers.languages.json_schema.assertions import (
@@ -209,6 +209,7 @@ class Strings:
             automaton = combine([*parts, *named], verdict, self.limits)
         return _counted(labels.known, automaton, starts, list(rows))
 
+    @memoized
     def _lengths(self, literal: FormulaId) -> Interval:
         """The lengths beyond which a literal holds of no text, or of every one; or those of which it tells."""
         atom, positive = self.pool.split(literal)
@@ -236,7 +237,9 @@ class Strings:
         node = self.pool[formula]
         if isinstance(node, AllOf | AnyOf):
             parts = list(dict.fromkeys(map(self._automaton, node.parts)))
-            return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
+            places = [self.pool.keyword_pointer("pattern", part, ()) for part in node.parts]
+            with limits_at(next(filter(None, places), None)):
+                return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
         if formula in (TRUE, FALSE):
             return ANY_TEXT if formula == TRUE else literal_set({})
         atom, positive = self.pool.split(formula)
@@ -285,10 +288,7 @@ def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows:
         del kept[0]
     numbers = tuple(tuple(row[place] for place in kept) for row in rows)
     if len(kept) == 1:
-        labelling = [0, *(row[0] for row in numbers)]
-        if labelling != list(range(len(labelling))):
-            automaton = relabel(automaton, labelling)
-        return TextLanguage(labels, automaton=automaton)
+        return TextLanguage(labels, automaton=relabel(automaton, [0, *(row[0] for row in numbers)]))
     return TextLanguage(
         labels, automaton=automaton, starts=(0, *(starts[place] for place in kept[1:])), numbers=numbers
     )

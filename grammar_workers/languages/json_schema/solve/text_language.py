@@ -48,7 +48,10 @@ class TextLanguage:
     @property
     def intervals(self) -> list[Interval]:
         """The inclusive intervals of lengths."""
-        return [(low, UNBOUNDED if high is None else high - 1) for low, high in _neighbours(self.starts)]
+        return [
+            (low, UNBOUNDED if high is None else high - 1)
+            for low, high in itertools.zip_longest(self.starts, self.starts[1:])
+        ]
 
     def lengths(self, label: int) -> dict[int, Guard]:
         """The numbers of texts to which the automaton gives `label`, and the lengths with which they have them."""
@@ -110,7 +113,3 @@ def fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
     if all(formula in (TRUE, FALSE) for formula in formulas[1:]):
         return tuple(formula == TRUE for formula in formulas[1:])
     return None
-
-
-def _neighbours(starts: tuple[int, ...]) -> itertools.zip_longest[tuple[int, int | None]]:
-    return itertools.zip_longest(starts, starts[1:])
