@@ -280,7 +280,7 @@ def _refuse_misspelt(schema: Any, place: str) -> None:
 
 
 def _too_large(most: int) -> LimitExceededError:
-    todo = "shorten it, or refer to parts with `$ref`"
+    todo = "shorten it (what a JSON Schema repeats: refer to it with `$ref`)"
     return LimitExceededError(
         f"the specification has more than {most} bytes (fixed limit max_specification_bytes); {todo}"
     )

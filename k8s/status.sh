@@ -18,7 +18,8 @@ with urllib.request.urlopen("http://localhost:8265/api/serve/applications/", tim
 if found is None:
     sys.exit("the application is not deployed yet")
 if found["status"] != "RUNNING":
-    sys.exit("application {status}: {message}".format(**found))
+    # The reason is at the end of a traceback.
+    sys.exit("\n    ".join(["application " + found["status"], *found["message"].strip().splitlines()[-6:]]))
 if (found["deployed_app_config"] or {}).get("args") != wanted["args"]:
     sys.exit("the Serve config that was applied is not deployed yet")
 '
@@ -27,13 +28,18 @@ look() {
     generation=$(service '{.metadata.generation} {.status.observedGeneration}') || return 1
     [ "${generation% *}" = "${generation#* }" ] || { echo "the operator has not seen the change yet"; return 1; }
     upgrade=$(service '{.status.conditions[?(@.type=="UpgradeInProgress")].status}')
-    [ "$upgrade" = False ] || { echo "an upgrade is in progress: $(service '{.status.pendingServiceStatus.rayClusterName}')"; pods; return 1; }
+    [ "$upgrade" = False ] || {
+        echo "an upgrade is in progress: $(service '{.status.pendingServiceStatus.rayClusterName}')"
+        service '{range .status.pendingServiceStatus.applicationStatuses.*}{"application "}{.status}{"\n"}{.message}{"\n"}{end}' | sed '/^$/d' | tail -n 6
+        pods
+        return 1
+    }
     ready=$(service '{.status.conditions[?(@.type=="Ready")].status}')
     cluster=$(service '{.status.activeServiceStatus.rayClusterName}')
     [ "$ready" = True ] && [ -n "$cluster" ] || { echo "no cluster serves yet"; pods; return 1; }
     head=$(kubectl get pods --namespace "$NAMESPACE" --selector "ray.io/cluster=$cluster,ray.io/node-type=head" --output name)
-    service '{.spec.serveConfigV2}' | kubectl exec --stdin --namespace "$NAMESPACE" "$head" --container ray-head -- \
-        python -c "$COMPARE" 2>&1 || return 1
+    reason=$(service '{.spec.serveConfigV2}' | kubectl exec --stdin --namespace "$NAMESPACE" "$head" --container ray-head -- \
+        python -c "$COMPARE" 2>&1) || { echo "$reason" | grep -v '^command terminated with'; return 1; }
     pods
 }
 

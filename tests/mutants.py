@@ -4,8 +4,8 @@
 
 draws places in a package (numba kernels left out), breaks the code at one place at a time in a copy of the repository,
 and runs the package's tests until the first failure: the files that name the changed module first, at most `--seconds`
-per mutant. Prints a line for each mutant, and the share that was killed. Exit status 1 where a test of the untouched
-copy fails.
+per mutant. Prints a line for each mutant, and how many were killed. Tests that fail on the untouched code kill every
+mutant: run `make test` before.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Mutant:
 
 
 def changed(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in for a node."""
+    """Yield the nodes that may stand in for a node."""
     match node:
         case ast.Compare(left, [operator], [right]) if type(operator) in COMPARED:
             yield ast.Compare(left, [COMPARED[type(operator)]()], [right])
@@ -173,7 +173,7 @@ def tests_of(module: str) -> list[str]:
 
 
 def judged(copy: Path, files: list[str], seconds: float) -> str:
-    """What the tests said: `killed` (with the test), `survived`, or `survived until the time was over`."""
+    """Run the tests; return `killed by TEST`, `survived` or `survived until the time was over`."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *files]
     process = subprocess.Popen(

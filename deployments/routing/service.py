@@ -217,7 +217,8 @@ class Service:
             deadline.set(body.timeout_s, "timeout_s")
         name = self._asked_model(body.model)
         request_id = sent_request_id(request) or uuid.uuid4().hex
-        drawn_seed = _drawn_seed(request_id)
+        # Of a request that gives none: repeated with its id it gives the same tokens, whatever broke before.
+        drawn_seed = int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:8], "big") >> 1
         self._check_size(body.sent_characters(), "messages" if isinstance(body, ChatCompletionBody) else "prompt")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
@@ -376,8 +377,3 @@ async def _sent(
         return EventStream(answer.blocks(), generation)
     async with aclosing(generation):
         return JSONResponse(await answer.whole(), headers=headers_of(generation.grammar))
-
-
-def _drawn_seed(request_id: str) -> int:
-    """The seed of a request that gives none: repeated with its id it gives the same tokens, whatever broke before."""
-    return int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:8], "big") >> 1

@@ -67,15 +67,13 @@ class ForcedTextFinder:
         state that allows one token only.
         """
         whole = self.find(fsm, state)
-        complete = whole.sole < _MOST_TOKENS and self._byte_count(whole) < _MOST_BYTES
+        many_bytes = sum(len(self._vocabulary.token_bytes(token_id)) for token_id in whole.token_ids[whole.sole :])
+        complete = whole.sole < _MOST_TOKENS and many_bytes < _MOST_BYTES
         found = {}
         for i in range(len(whole.token_ids) - (1 if complete else _LEAST_LEFT)):
             if i < whole.sole or not fsm.forced_tokens(whole.states[i], 1):
                 found[whole.states[i]] = whole.after(i + 1)
         return {**found, state: whole}
-
-    def _byte_count(self, text: ForcedText) -> int:
-        return sum(len(self._vocabulary.token_bytes(token_id)) for token_id in text.token_ids[text.sole :])
 
     def find(self, fsm: TokenFSM, state: int) -> ForcedText:
         """The text forced after `state`. Reads the rows of the states it passes."""

@@ -87,8 +87,9 @@ class Spans:
         many = len(self.accepting)
         if many > 2 * limits.max_regex_states or many * len(starts) > _MOST_MOVES:
             raise LimitExceededError(
-                f"the text of {self.longest} characters is too long beside another condition on the same string; a "
-                "text stands alone, or with minLength and maxLength (fixed limit max_regex_states)"
+                f"the text of {self.longest} characters is too long beside other conditions on the same string; "
+                "leave them out (minLength and maxLength may stay, of whole words one of them), or shorten the text "
+                "(fixed limit max_regex_states)"
             )
         budget_of(limits).spend(many * len(starts) // 4)
         # Letter 0 is every character that the text lacks.

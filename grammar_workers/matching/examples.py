@@ -48,9 +48,6 @@ def _step(fsm: TokenFSM, state: int, generator: random.Random) -> TokenId:
     if not fsm.is_terminal(state) and generator.random() < _CLOSING:
         return fsm.shortest_completion(state)[0]
     allowed = sorted(fsm.allowed_tokens(state).difference(fsm.vocabulary.eos_token_ids))
-    readable = [token for token in allowed if _is_readable(fsm.vocabulary.token_bytes(token))]
+    texts = {token: fsm.vocabulary.token_bytes(token) for token in allowed}
+    readable = [token for token, text in texts.items() if text and text.isascii() and text.decode().isprintable()]
     return generator.choice(readable or allowed)
-
-
-def _is_readable(data: bytes) -> bool:
-    return data.isascii() and data.decode("ascii").isprintable() and data != b""

@@ -45,9 +45,10 @@ class StringLowering:
         self.any_escape = any_escape
 
     def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
-        """States that read the automaton's language as UTF-8, the first one first; accepting ones carry exit label 0.
+        """Return states that read the automaton's language as UTF-8, the first one first.
 
-        One for each state of the automaton; one whose label is in `known` is that state.
+        Accepting ones carry exit label 0. There is one for each state of the automaton; one whose label is in `known`
+        is that state.
         """
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
@@ -89,7 +90,7 @@ class StringLowering:
 
     @memoized
     def counted_json_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
-        """The same where the counter counts characters from 0 and the quote returns to the caller.
+        """Return the first state where the counter counts characters from 0 and the quote returns to the caller.
 
         A text that the automaton labels i returns with label n if its length passes the guard that stands beside n in
         `by_label[i - 1]`; these exclude each other.

@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import jsonschema
 
+from tests.chaos.load import slow_to_compile
+
 GRAMMARS = 6
 SEEDS = 20
 PAUSE_S = 1.0
@@ -30,7 +32,6 @@ class Sent:
     """`valid`, `refused` (a whole answer that is an error), `broken` (a stream without its end), `lost` (no answer),
     `different` (from an earlier answer to the same request), `invalid`."""
     detail: str = ""
-    ended: float = 0.0
     silence_s: float = 0.0
     """The longest time in which neither an event nor an error came."""
 
@@ -46,15 +47,8 @@ def known(number: int) -> dict[str, Any]:
 
 
 def unseen() -> dict[str, Any]:
-    """A grammar that nobody has compiled and that takes a while."""
-    names = [f"f{secrets.token_hex(5)}" for _ in range(60)]
-    kinds = [
-        {"type": "string", "maxLength": 100, "pattern": "^[a-z]+[0-9]*$"},
-        {"type": "integer", "minimum": random.randint(0, 999), "maximum": random.randint(2000, 99999)},
-        {"type": "array", "items": {"type": "number"}, "maxItems": 7},
-    ]
-    properties = {name: random.choice(kinds) for name in names}
-    return {"type": "object", "properties": properties, "required": names[:2], "additionalProperties": False}
+    """A grammar that nobody has compiled and that takes a third of a second."""
+    return slow_to_compile(secrets.token_hex(5), alternatives=11)
 
 
 class Load:
@@ -83,7 +77,6 @@ class Load:
             except (httpx.HTTPError, OSError) as error:
                 one.outcome = "broken" if one.outcome == "broken" else "lost"
                 one.detail = repr(error)
-            one.ended = time.monotonic()
             self.sent.append(one)
             await asyncio.sleep(PAUSE_S if kind == "stream" or one.outcome != "valid" else 0)
 

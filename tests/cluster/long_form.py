@@ -13,6 +13,7 @@ import asyncio
 import collections
 import dataclasses
 import json
+import os
 import re
 import shutil
 import sys
@@ -66,7 +67,7 @@ class Cluster:
                 f"router:\n      replicas: {least}\n      max_prompt_bytes: {100_000 - variant}",
             ),
             ("min_replicas: 2", f"min_replicas: {least}"),
-            ("max_replicas: 8", "max_replicas: 2"),
+            ("max_replicas: 8", "max_replicas: 2\n        downscale_delay_s: 30"),
             ("processes: 3", "processes: 1"),
             ("memory_limit_mb: 2560", f"memory_limit_mb: {2560 - variant}"),
             ("max_length: 2048", f"max_length: {2048 - variant}"),
@@ -82,7 +83,7 @@ class Cluster:
         (self.shell.overlay / "kustomization.yaml").write_text(
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: turnstile\n"
             "resources: [../turnstile/k8s/base]\ncomponents: [../turnstile/k8s/components/serve-config]\n"
-            f"images:\n- {{name: turnstile, newName: {name}, newTag: {tag}}}\n"
+            f"images:\n- name: turnstile\n  newName: {name}\n  newTag: {tag}\n"
             "configMapGenerator:\n- {name: serve-config, behavior: replace, files: [serve.yaml]}\n"
             f"patches:\n- target: {{kind: RayService}}\n  patch: |\n{bounds}"
         )
@@ -99,7 +100,7 @@ class Cluster:
         return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def ready(self) -> collections.Counter[str]:
-        """How many pods of each component are ready."""
+        """Count the ready pods of each component."""
         found = self.shell.json(f"kubectl get pods --namespace {NAMESPACE}")["items"]
         return collections.Counter(
             pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
@@ -108,9 +109,16 @@ class Cluster:
             and any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
         )
 
+    def head(self) -> str:
+        """The head of the cluster that serves."""
+        field = "jsonpath={.status.activeServiceStatus.rayClusterName}"
+        active = self.kubectl(f"get rayservice turnstile --output {field}").strip()
+        (name,) = self.pods(f"ray.io/node-type=head,ray.io/cluster={active}")
+        return name
+
     def replicas(self) -> dict[str, tuple[int, int]]:
         """Of each tier how many replicas Serve wants and how many run."""
-        (head,) = self.pods("ray.io/node-type=head")
+        head = self.head()
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{head}:8265/proxy/api/serve/applications/"
         deployments = json.loads(self.shell.run(f"kubectl get --raw {path}"))["applications"]["turnstile"][
             "deployments"
@@ -122,7 +130,7 @@ class Cluster:
         return found
 
     def whole(self, before: collections.Counter[str]) -> bool:
-        """Whether everything that was there before is there."""
+        """Return True if as many pods are ready as before, and all wanted replicas run."""
         try:
             replicas = self.replicas()
         except (AssertionError, ValueError, KeyError):
@@ -135,7 +143,7 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What is done to the service, and when that is over (by default when everything is there again)."""
+    """A harm to the service, and the sign that it is over (by default, that everything is there again)."""
 
     strike: Callable[[Cluster], object]
     over: Callable[[Cluster], bool] | None = None
@@ -179,10 +187,11 @@ def kill(component: str, deployment: str) -> Scenario:
 
 
 def drain(it: Cluster) -> None:
-    (head,) = it.pods("ray.io/node-type=head")
+    head = it.head()
     nodes = it.kubectl("get pods --output jsonpath='{range .items[*]}{.metadata.name} {.spec.nodeName}{\"\\n\"}{end}'")
     where = dict(line.split() for line in nodes.splitlines())
     (node, *_) = sorted({place for name, place in where.items() if "worker" in name} - {where[head]}) or [where[head]]
+    print(f"  drains {node}; the head is on {where[head]}; {where}", file=sys.stderr, flush=True)
     it.shell.run(
         f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data --timeout=400s; kubectl uncordon {node}",
         timeout_s=500,
@@ -196,23 +205,38 @@ def change(variant: int) -> Scenario:
         it.overlay(least=2, variant=variant)
         it.apply()
 
-    return Scenario(strike, lambda it: "serves what was applied" in it.status(0))
+    return Scenario(strike, served)
 
 
 def upgrade(it: Cluster, image: str) -> None:
-    it.overlay(least=1, image=image)
+    it.image = image
+    it.overlay(least=1)
     it.apply()
     time.sleep(10)
 
 
 def broken_upgrade(it: Cluster) -> None:
     """To an image that nobody has, and back as the document says."""
-    upgrade(it, it.image.rpartition(":")[0] + ":0.0.0-missing")
+    name, _, tag = it.image.rpartition(":")
+    it.overlay(least=1, image=f"{name}:0.0.0-missing")
+    it.apply()
     while "ImagePull" not in it.status(0):
         time.sleep(3)
-    it.overlay(least=1, image=it.image)
+    it.shell.run(block("6. Change", "pendingServiceStatus").replace("newTag: 0.2.0", f"newTag: {tag}"))
+
+
+def refused_change(it: Cluster) -> None:
+    """Apply a `serve.yaml` with a mistake in it, and the last good one half a minute after it was refused."""
+    it.overlay(least=2, variant=2)
+    path = it.shell.overlay / "serve.yaml"
+    good = path.read_text()
+    path.write_text(good.replace("max_prompt_bytes", "max_prompt_byte"))
     it.apply()
-    it.shell.run(block("6. Change", "pendingServiceStatus"))
+    while "Extra inputs are not permitted" not in it.status(0):
+        time.sleep(3)
+    time.sleep(30)
+    path.write_text(good)
+    it.apply()
 
 
 def keep_state(it: Cluster) -> None:
@@ -254,7 +278,8 @@ def served(it: Cluster) -> bool:
     return "serves what was applied" in it.status(0)
 
 
-def scenarios(next_image: str) -> dict[str, Scenario]:
+def scenarios(next_image: str) -> dict[str, Scenario | None]:
+    """All scenarios in their order; None is scaling, with one of each at the least."""
     return {
         "nothing": Scenario(lambda it: None),
         "in-place change, one of each to two": change(1),
@@ -268,11 +293,13 @@ def scenarios(next_image: str) -> dict[str, Scenario]:
         "a grammar pod evicted": evict("grammar"),
         "a model pod evicted": evict("model"),
         "in-place change of two of each": change(2),
+        "a change that is refused, and back": Scenario(refused_change, served),
         "the cache's Redis deleted": delete("grammar-cache"),
         "a node drained": Scenario(drain),
         "the head deleted": delete("head"),
         "an upgrade": Scenario(lambda it: upgrade(it, next_image), served),
         "an upgrade to a missing image, and back": Scenario(broken_upgrade, served),
+        "scaling for one tenant (wanted/ready/down)": None,
         "the head deleted, with high availability": Scenario(delete("head").strike, prepare=keep_state),
     }
 
@@ -306,16 +333,17 @@ async def scale(cluster: Cluster, url: str) -> tuple[list[Sent], dict[str, list[
         begun = time.monotonic()
         waiting = set(TIERS)
         while waiting and time.monotonic() < begun + within_s:
+            # Empty while Serve builds the application.
             replicas = await asyncio.to_thread(cluster.replicas)
             for name in sorted(waiting):
-                if reached(*replicas[TIERS[name]]):
+                if TIERS[name] in replicas and reached(*replicas[TIERS[name]]):
                     wants[name].append(round(time.monotonic() - begun))
                     waiting.discard(name)
             await asyncio.sleep(1)
         for name in waiting:
             wants[name].append(float("inf"))
 
-    await until(lambda wanted, running: wanted > 1, 240)
+    await until(lambda wanted, running: wanted > 1, 180)
     await until(lambda wanted, running: running > 1, 300)
     sent = await load.stop()
     print(f"  load of {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -348,12 +376,14 @@ def explain(sent: list[Sent]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.long_form", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="SCENARIO", help="a part of its name (default: all, and scaling)")
+    parser.add_argument("names", nargs="*", metavar="SCENARIO", help="a part of its name (default: all)")
     parser.add_argument("--image", default="turnstile:0.2.0")
     parser.add_argument("--next-image", default="turnstile:0.2.1")
     parser.add_argument("--url", help="of the Service; default: its cluster IP")
     parser.add_argument("--deployed", action="store_true", help="a run of this program has deployed it already")
     options = parser.parse_args()
+    if not os.environ.get("KUBECONFIG"):
+        parser.error("set KUBECONFIG: this needs a cluster of its own (see CONTRIBUTING.md)")
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder), options.image)
         if not options.deployed:
@@ -370,16 +400,16 @@ def main() -> int:
             f"| what was done | requests | {' | '.join(OUTCOMES)} | longest silence (s) | whole again (s) |", flush=True
         )
         print("|---" * (len(OUTCOMES) + 4) + "|", flush=True)
-        if not options.names or "scaling" in options.names:
-            sent, wants = asyncio.run(scale(cluster, url))
-            seconds = "; ".join(f"{name} {'/'.join(f'{s:.0f}' for s in found)}" for name, found in wants.items())
-            print(row("scaling, one tenant: wanted/ready/down", sent, seconds), flush=True)
-            explain(sent)
         for name, scenario in scenarios(options.next_image).items():
             if options.names and not any(part in name for part in options.names):
                 continue
-            sent, whole_s = asyncio.run(harm(cluster, url, scenario))
-            print(row(name, sent, f"{whole_s:.0f}"), flush=True)
+            if scenario is None:
+                sent, wants = asyncio.run(scale(cluster, url))
+                whole = "; ".join(f"{tier} {'/'.join(f'{s:.0f}' for s in found)}" for tier, found in wants.items())
+            else:
+                sent, whole_s = asyncio.run(harm(cluster, url, scenario))
+                whole = f"{whole_s:.0f}"
+            print(row(name, sent, whole), flush=True)
             explain(sent)
             bad += sum(one.outcome == "invalid" for one in sent)
     return int(bad > 0)

@@ -11,7 +11,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, Limits, TokenFSM, compile_grammar
 from grammar_workers.errors import UnsupportedFeatureError
-from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
 
 FEW_STEPS = 200_000
 """Of the budget of 4,000,000 steps. The sets of ten values take more than all of it."""
@@ -62,6 +62,22 @@ def test_items_of_a_prefix_that_are_used_up_by_others_are_found() -> None:
     assert not accepts(fsm, "[1, 1]")
 
 
+@pytest.mark.parametrize("items", [{"type": "integer", "minimum": 0, "maximum": 63}, {"enum": list(range(64))}])
+def test_an_array_of_all_numbers_never_ends_a_generation(items: dict[str, Any]) -> None:
+    """The last numbers that are left have many beginnings in common with those that have been used up."""
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": 64}
+    fsm, judge = compiled(schema), jsonschema.Draft202012Validator(schema)
+    state = fsm.initial_state
+    text = json.dumps(list(range(63, -1, -1))).encode()
+    for place, byte in enumerate(text):
+        if place in (1, 120, 218):
+            rest = text_of(fsm.vocabulary, fsm.shortest_completion(state))
+            assert judge.is_valid(json.loads(text[:place] + rest))
+        assert byte in fsm.allowed_tokens(state)
+        state = fsm.next_state(state, byte)
+    assert tuple(fsm.allowed_tokens(state)) == fsm.vocabulary.eos_token_ids
+
+
 NAMES = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 
 
@@ -102,6 +118,7 @@ def test_listed_values_beside_what_no_shape_says(beside: Any) -> None:
     [
         ({"properties": {"a": NAMES, "b": {"not": NAMES}}}, "/properties/b/not/uniqueItems", "decides between"),
         ({"properties": {"a": NAMES, "b": {"anyOf": [NAMES, {"minItems": 2}]}}}, "/properties/b/anyOf/0", "decides"),
+        ({"items": {"enum": [1, 2]}, "not": {"uniqueItems": True}}, "/not/uniqueItems", "in the same subschema"),
         ({"prefixItems": [{"const": 1}, {"const": 1}], **NAMES, "minItems": 3}, "/uniqueItems", "another item is left"),
     ],
 )

@@ -207,7 +207,7 @@ def test_a_long_text_beside_another_condition_is_rejected_with_its_limit() -> No
         in_json(LONG, pattern="^W"),
         {"type": "all_of", "specifications": [substring(LONG), {"type": "regex", "pattern": "W.*"}]},
     ):
-        with pytest.raises(LimitExceededError, match=r"too long beside another condition.*max_regex_states"):
+        with pytest.raises(LimitExceededError, match=r"too long beside other conditions.*max_regex_states"):
             compile_grammar(specification, bytes_vocabulary())
     with pytest.raises(LimitExceededError, match="more than 131072"):
         compile_grammar(substring("a" * 131_073), bytes_vocabulary())

@@ -5,7 +5,7 @@
 Sends the specifications of `tests.grammar_workers.bombs` as chats (whole and streamed, with and without
 `finish_within_budget`, several choices, banned words beside them, tools) and to `/v1/grammars`, three at a time, and
 every half second a probe of another tenant: five free tokens, or five under a known grammar. Prints for each family the
-answers by status and the slowest, then the slowest probes, and the largest memory and CPU share of every process. Exit
+answers by status and the slowest, then the slowest probes, and the largest memory of every process. Exit
 status 1 when a probe takes longer than `--probe` seconds or is not answered, an answer is no 200 and no 4xx (503 and
 504 of a compilation that is over its limits count as answers), or a process grows beyond `--growth` MiB.
 """
@@ -41,7 +41,7 @@ KNOWN = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": 
 
 @dataclasses.dataclass
 class Report:
-    """What came of the bombs, the probes and the processes so far."""
+    """The outcomes of bombs and probes, and the memory of the processes, so far."""
 
     statuses: dict[str, collections.Counter[str]] = dataclasses.field(
         default_factory=lambda: collections.defaultdict(collections.Counter)

@@ -38,7 +38,9 @@ def written(folder: Path, chosen: Callable[[dict[str, Any]], bool], overlay: str
     """Write the document's own overlay with the parts that are chosen, and return its folder."""
     example, *parts = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)]
     example["resources"] = [name.replace("cpu-demo", overlay) for name in example["resources"]]
-    for part in filter(chosen, parts):
+    # The other blocks are no parts of a kustomization.
+    of_overlay = [part for part in parts if not part.keys() & {"keys", "scrape_configs"}]
+    for part in filter(chosen, of_overlay):
         for key, values in part.items():
             example[key] = values if key == "images" else [*example.get(key, []), *values]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(example))
@@ -57,6 +59,8 @@ def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(beside: Pat
     for name in ("grammar", "model"):
         (container,) = pod(ray_groups(ray_service(manifests))[name])["containers"]
         assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+    head = ray_service(manifests)["spec"]["rayClusterConfig"]["headGroupSpec"]
+    assert head["template"]["metadata"]["annotations"] == {"changed": "1"}
     for group in ray_groups(ray_service(manifests)).values():
         (container,) = group["template"]["spec"]["containers"]
         assert container["image"] == "turnstile:0.2.0"

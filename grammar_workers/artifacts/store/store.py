@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store.counters import Counters
@@ -195,7 +195,7 @@ def open_store(url: str, fingerprint: str | None = None) -> GrammarStore:
         locks.insert(0, FileLock(folder / "locks"))
     client = None
     if parts.scheme in ("redis", "rediss"):
-        client = RedisClient(_without_our_options(parts, options))
+        client = RedisClient(urlunsplit(parts._replace(query=urlencode(options))))
         tiers.append(RedisTier(client))
         locks.insert(0, RedisLock(client))
     elif options:
@@ -212,7 +212,3 @@ def _folder(text: str) -> Path:
 
 def _default_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "turnstile", "grammars")
-
-
-def _without_our_options(parts: SplitResult, options: dict[str, str]) -> str:
-    return urlunsplit(parts._replace(query=urlencode(options)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +17,9 @@ from grammar_workers.matching.distinct.numbers import sign_and_digits
 from grammar_workers.matching.distinct.values import (
     BEGIN,
     DONE,
+    NAME,
     NUMBER,
+    STRING,
     WORD,
     Position,
     ValueId,
@@ -30,6 +33,7 @@ _SET_BYTES = 250
 _MOST_SETS = 32
 _MOST_FITTING = 1 << 17
 """Values in all lists of them."""
+_MANY_LIKELY = 256
 _ABOVE = b"\xff"
 """Behind every text in UTF-8 and every run of digits."""
 
@@ -58,6 +62,7 @@ class EarlierValues:
         self._fitting: dict[tuple[int, SetId], list[ValueId]] = {}
         self._many_fitting = 0
         self.may_repeat = functools.lru_cache(maxsize=4096)(self._may_repeat)
+        self.likely = functools.lru_cache(maxsize=4096)(self._first_likely)
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +86,17 @@ class EarlierValues:
     def next_bytes(self, number: SetId, position: Position) -> frozenset[int] | None:
         """Inside of a string: the bytes after which one of the values may still come out; None for any."""
         return frozenset() if number == EMPTY else self._values.next_bytes(position, self._likely(number, position))
+
+    def _first_likely(self, number: SetId, position: Position) -> tuple[ValueId, ...] | None:
+        """Return values of a set, among which are all that may come out of what has been read. None: too many."""
+        members = self._members_of(number)
+        kind, text, _, container = position
+        if kind in (STRING, NAME) and not container:
+            values = _between(members.strings, (text,), (text + _ABOVE,))
+        else:
+            values = iter(self._likely(number, position))
+        found = tuple(itertools.islice(values, _MANY_LIKELY))
+        return found if len(found) < _MANY_LIKELY else None
 
     def _likely(self, number: SetId, position: Position) -> Sequence[ValueId] | Iterator[ValueId]:
         """Values of a set among which are all that may come out; of strings that go on alike one."""

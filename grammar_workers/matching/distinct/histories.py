@@ -8,13 +8,13 @@ that is being read, if any. Outer levels go on to read while an inner container 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from grammar_workers.budget import Budget
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.distinct.earlier import EMPTY, EarlierValues, SetId
-from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NAME, STRING, Position, Values
+from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, BEGIN, DONE, NAME, STRING, Position, Values
 
 
 class Level(NamedTuple):
@@ -129,6 +129,27 @@ class Histories:
         if position[0] > DONE:
             return position[0] != _OWES or level.endless
         return not self._earlier.may_repeat(level.earlier, position)
+
+    def is_ended_well(self, before: History, after: History) -> bool:
+        """Return whether a byte leads to where no earlier value decides how the text may end.
+
+        This holds, too, if the byte ends a part of the innermost container and no container around it is compared any
+        more: that container may end, or another part must follow, and the compiler has shown that one is left.
+        """
+        if before and after and before.position[0] <= DONE < after.position[0] and before.depth == after.depth:
+            return self.is_settled(after.outer)
+        return self.is_settled(after)
+
+    def decisive(self, history: History) -> Hashable:
+        """Return what decides whether a text can end after this history.
+
+        Where no container around the innermost one is compared any more, these are the earlier values that may come
+        out of the part in progress. Other values do not count, so what is known stays known when one is added.
+        """
+        if history is None or not BEGIN < history.position[0] < DONE or not self.is_settled(history.outer):
+            return history
+        likely = self._earlier.likely(history.earlier, history.position)
+        return history if likely is None else (history.position, likely)
 
     def may_begin(self, history: History) -> bool:
         """Whether a part that must differ from earlier ones may begin with the next byte."""

@@ -27,7 +27,7 @@ class Steps:
     def __init__(
         self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories, budget: Budget
     ) -> None:
-        self._budget = budget
+        self.budget = budget
         self._histories = histories
         self._recognizer = recognizer
         self._frame = functools.lru_cache(maxsize=4096)(recognizer.frame)
@@ -46,7 +46,7 @@ class Steps:
 
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after a byte; None where it is forbidden."""
-        self._budget.spend(1)
+        self.budget.spend(1)
         state, counter, frame, history = place
         state, counter, frame, events = self._recognizer.read_byte(state, counter, frame, byte)
         if state < 0:
@@ -71,7 +71,7 @@ class Steps:
 
     def bytes_at(self, place: Place) -> set[int]:
         """The bytes that may be read here, some of which may still be forbidden."""
-        self._budget.spend(1)
+        self.budget.spend(1)
         found: set[int] = set()
         state, counter, frame, _ = place
         for _ in range(code.SILENT_MOVES):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from deployments.haproxy import admin
-from deployments.haproxy.configuration import hardened
+from deployments.haproxy.configuration import hardened, with_routers
 from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
 from deployments.http.errors import ErrorBody
 from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
@@ -313,3 +313,33 @@ def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:
         assert found == {("127.0.0.1", process.port), ("127.0.0.1", health)}
     finally:
         process.end()
+
+
+def test_routers_stay_while_serve_builds_a_changed_application(tmp_path: Path) -> None:
+    """Serve writes none then; every request got 503 although all replicas were there. What is down does not stay."""
+    process = HAProxy(tmp_path, [], Settings())
+    with router() as port, router() as fallback:
+        process.fallback = fallback
+        kept = tmp_path / "routers"
+        none = process.written_by_serve()
+        assert with_routers(none, kept) == none
+        process.routers = [port]
+        served = process.written_by_serve()
+        assert with_routers(served, kept) == served
+        assert with_routers(none, kept) == served
+        process.routers, process.fallback = [], None
+        deleted = process.written_by_serve()
+        assert with_routers(deleted, kept) == deleted
+    assert with_routers(none, kept) == none
+
+
+def test_the_program_keeps_routers(tmp_path: Path) -> None:
+    with router() as port, router() as fallback:
+        ours = free_port()
+        for routers in ([port], []):
+            process = HAProxy(tmp_path, routers, Settings(), ours, fallback)
+            try:
+                process.start_program()
+                assert get(process.port).text == "0123456789"
+            finally:
+                process.end()

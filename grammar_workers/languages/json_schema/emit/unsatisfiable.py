@@ -41,7 +41,8 @@ def contradiction_in(solver: Solver, demand: Demand) -> tuple[str, str | None]:
             break
         if needed[0][0] in passed:
             return pool.pointer(needed[0][1]) or pointer, "it requires a value of itself, and so on without end"
-        alone = alone and _has_one_type(solver, demand)
+        # Objects alone, or arrays alone, are allowed: else something excludes the others, too.
+        alone = alone and sum(pool.resolve(demand.formula, type_) != FALSE for type_ in JsonType) == 1
         demand, formula = needed[0]
         passed.add(demand)
         pointer = pool.pointer(formula) or pointer
@@ -65,11 +66,6 @@ def _needed(solver: Solver, demand: Demand) -> list[tuple[Demand, FormulaId]]:
         parts = [*items.prefix, items.items][: items.minimum]
         return [(part, arrays.formula_of(position)) for position, part in enumerate(parts)]
     return []
-
-
-def _has_one_type(solver: Solver, demand: Demand) -> bool:
-    """Whether objects alone, or arrays alone, are allowed: else something excludes the others, too."""
-    return sum(solver.pool.resolve(demand.formula, type_) != FALSE for type_ in JsonType) == 1
 
 
 # -- one schema --------------------------------------------------------------------------------------------------------

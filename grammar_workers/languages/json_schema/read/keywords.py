@@ -131,8 +131,8 @@ PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MA
 RESTRICTIONS = {
     "uniqueItems": "where every array that is valid at its place has unique items, no other specification restricts "
     "the whole text, and another value is left wherever another item must come; elsewhere (under `not`, in one of "
-    f"several alternatives that allow arrays) with items out of at most {MAX_UNIQUE} listed values, as far as "
-    "max_steps allows",
+    f"several alternatives that allow arrays) with items out of at most {MAX_UNIQUE} values that the "
+    "same subschema lists (`items` with `enum`), as far as max_steps allows",
     "minProperties": "from 2 on undeclared names are distinct, unless another specification restricts the whole text: "
     "then up to one more than the declared properties",
     "maxProperties": "where it is excluded, as `minProperties` of one more",

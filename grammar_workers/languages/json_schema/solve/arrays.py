@@ -180,7 +180,7 @@ def _without_uniqueness(
         else:
             raise NotDistinctError(
                 "here uniqueItems decides between alternatives (it is below not, oneOf or if, or arrays without it are "
-                f"valid, too), which is supported for items out of at most {MAX_UNIQUE} listed values (enum)",
+                f"valid, too); that needs `items` with an `enum` of at most {MAX_UNIQUE} values in the same subschema",
                 pointer=pool.keyword_pointer("uniqueItems", atom, within),
             )
     return tuple(insisted), tuple(pool.rewrite(formula, changes) for formula in formulas)

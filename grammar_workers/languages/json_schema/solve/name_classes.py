@@ -48,7 +48,11 @@ class NameClasses:
         self._tests: dict[NameTest, Dfa] = {source: strings.pattern(source) for source in patterns}
         self._tests |= {formula: strings.texts(formula) for formula in formulas}
         self._doubtful = [(source, found) for source in patterns if (found := strings.doubtful(source)) is not None]
-        self.disputed = [name for name in names if self._is_disputed(name)]
+        # One dialect says that a pattern matches these names, and the other does not.
+        disputed = [(self._tests[source], found) for source, found in self._doubtful]
+        self.disputed = [
+            n for n in names if any(found.classify(n) and not test.classify(n) for test, found in disputed)
+        ]
         # A test that every name passes tells no names apart.
         passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
         deciding = [test for test in self._tests if test not in passed]
@@ -81,10 +85,6 @@ class NameClasses:
             if self.automaton is not None and size.exact and size.least <= min(most, _MOST_FEW):
                 found += _texts(self.automaton, 1 + number)
         return found
-
-    def _is_disputed(self, name: str) -> bool:
-        """Whether one dialect says that a pattern matches the name, and the other does not."""
-        return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
 
     def _classify(self, tests: Sequence[NameTest], strings: Strings) -> Classified:
         classes: dict[frozenset[NameTest], int] = {}
