@@ -327,6 +327,8 @@ def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
 
 def relabel(automaton: Dfa, labels: Sequence[int]) -> Dfa:
     """The automaton with label i replaced by `labels[i]` (0: not accepted any more)."""
+    if list(labels) == list(range(len(labels))):
+        return automaton
     relabelled = dataclasses.replace(automaton, accepting=tuple([labels[label] for label in automaton.accepting]))
     after = [labels[label] for label in {*automaton.accepting} - {0}]
     # What still tells the same states apart is as minimal as before.

@@ -26,11 +26,13 @@ from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
-_MAX_LENGTH_TABLE = 20_000_000
+_MAX_LENGTH_TABLE = 50_000_000
 _ROW_COST = 500
 """A row of that table takes as long as so many entries, however short it is."""
 _RUN_WORTH = 3
 """Characters: from there on a walk takes many subtrees as a whole."""
+_BLOCK = 1 << 20
+"""Entries of that table that are looked at together."""
 
 
 class StringLowering:
@@ -200,7 +202,10 @@ UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u
 
 def _cap(intervals: Iterable[Interval]) -> int:
     """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
-    return max(low if high == UNBOUNDED else high + 1 for low, high in intervals)
+    bounds = list(intervals)
+    unbounded = [low for low, high in bounds if high == UNBOUNDED]
+    highest = [high for _, high in bounds if high != UNBOUNDED]
+    return max([*unbounded, *(high + 1 for high in highest)]) if unbounded else max(highest)
 
 
 def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
@@ -223,94 +228,106 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
     characters with minimum <= c + r <= maximum.
     """
-    accepted, nearest, furthest = _ends(automaton, label)
+    nearest, furthest = _ends(automaton, label)
+    # A bound that every text with the label keeps needs no guard.
     minimum = lengths[0] if lengths[0] > nearest[0] else 0
     maximum = lengths[1] if lengths[1] < furthest[0] else UNBOUNDED
-    if minimum == 0 or _is_dense(automaton, label, maximum - minimum):
-        lows = np.maximum(minimum - 1 - furthest, 0)
-        highs = np.where(nearest < 0, DEAD, UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - nearest)
-        return [[one] if one[0] <= one[1] else [] for one in zip(lows.tolist(), highs.tolist(), strict=True)]
-    remaining = _accepting_lengths(automaton, accepted, maximum)
+    if minimum == 0 or maximum == UNBOUNDED or _is_dense(automaton, label, maximum - minimum):
+        lows = [max(minimum - 1 - most, 0) for most in furthest]
+        highs = [UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - fewest for fewest in nearest]
+        found = zip(lows, highs, nearest, strict=True)
+        return [[(low, high)] if fewest >= 0 and low <= high else [] for low, high, fewest in found]
+    remaining = _accepting_lengths(automaton, label, maximum + 1)
     left = maximum - np.arange(maximum)
     needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
-    sums = np.append(np.zeros_like(remaining[:1], np.int32), np.cumsum(remaining, axis=0, dtype=np.int32), axis=0)
-    borders = np.diff((sums[left] > sums[needed]).T, prepend=False, append=False, axis=1)
-    return [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
+    runs: list[list[Interval]] = []
+    for block in np.array_split(remaining, 1 + remaining.size // _BLOCK, axis=1):
+        sums = np.append(np.zeros_like(block[:1], np.int32), np.cumsum(block, axis=0, dtype=np.int32), axis=0)
+        borders = np.diff((sums[left] > sums[needed]).T, prepend=False, append=False, axis=1)
+        runs += [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
+    return runs
 
 
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
     """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
-    accepted, nearest, furthest = _ends(automaton, label)
-    if minimum <= nearest[0] <= maximum or minimum <= furthest[0] <= maximum:
+    fewest, most = (ends[0] for ends in _ends(automaton, label))
+    if minimum <= fewest <= maximum or minimum <= most <= maximum:
         return True
-    between = bool(nearest[0] < minimum and maximum < furthest[0])
-    return between and (
+    return fewest < minimum <= maximum < most and (
         _is_dense(automaton, label, maximum - minimum)
-        or bool(_accepting_lengths(automaton, accepted, maximum)[minimum:, 0].any())
+        or bool(_accepting_lengths(automaton, label, maximum + 1)[minimum:, 0].any())
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _ends(automaton: Dfa, label: int | None) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """Per state: True if a text (with `label`) may end, and the fewest and the most characters to an end.
+def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
+    """Return per state the fewest and the most characters to where a text (with `label`) may end.
 
-    Both are -1 for a state without an end; the most are UNBOUNDED where a cycle lies on the way.
+    Both are -1 for a state that leads to no such end. The most are UNBOUNDED where a cycle lies on the way.
     """
-    accepting = np.array(automaton.accepting, np.int32)
-    accepted = accepting > 0 if label is None else accepting == label
-    preceding: list[list[int]] = [[] for _ in accepted]
-    for state, targets in enumerate(automaton.successors):
+    successors = automaton.successors
+    preceding: list[list[int]] = [[] for _ in successors]
+    for state, targets in enumerate(successors):
         for target in targets:
             preceding[target].append(state)
-    nearest = [0 if ends else -1 for ends in accepted]
-    found = np.flatnonzero(accepted).tolist()
+    nearest = [0 if accepted and label in (None, accepted) else -1 for accepted in automaton.accepting]
+    found = [state for state, fewest in enumerate(nearest) if fewest == 0]
     for state in found:
         for source in preceding[state]:
             if nearest[source] < 0:
                 nearest[source] = nearest[state] + 1
                 found.append(source)
-    # How many characters lead on from a state to others whose longest way is not known yet.
-    waiting = [sum(nearest[target] >= 0 for target in targets) for targets in automaton.successors]
-    furthest = [0 if near >= 0 else -1 for near in nearest]
+    # States follow the last of their successors; those on a cycle, or before one, are never reached.
+    waiting = [sum(nearest[target] >= 0 for target in targets) for targets in successors]
+    furthest = [UNBOUNDED if many else fewest for many, fewest in zip(waiting, nearest, strict=True)]
     found = [state for state in found if not waiting[state]]
     for state in found:
         for source in preceding[state]:
-            furthest[source] = max(furthest[source], furthest[state] + 1)
             waiting[source] -= 1
             if not waiting[source]:
+                furthest[source] = furthest[state] + 1
                 found.append(source)
-    return accepted, np.array(nearest), np.where(np.array(waiting) > 0, UNBOUNDED, np.array(furthest))
+    return nearest, furthest
 
 
 def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
-    """Whether any `room` + 1 numbers in a row, of which one lies between the fewest and the most characters to an end,
-    hold a number of characters after which there is an end, in every state.
+    """Return whether any two numbers of characters to an end that follow each other differ by at most `room` + 1.
 
-    It is so where the numbers that each state has from its successors leave gaps of at most `room`.
+    False may be wrong. A state has the numbers of its successors plus 1, and 0 where a text may end: they are as close
+    together as that where it holds of every state that these intervals, from the fewest to the most, leave no wider gap.
     """
-    accepted, nearest, furthest = _ends(automaton, label)
+    nearest, furthest = _ends(automaton, label)
+    for reached, targets in zip(nearest, automaton.successors, strict=True):
+        for begin, end in sorted((nearest[target], furthest[target]) for target in targets if nearest[target] >= 0):
+            if begin - reached > room:
+                return False
+            reached = max(reached, end + 1)
+    return True
+
+
+def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArray[np.bool_]:
+    """bool [horizon, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
+
+    Rows are a function of the row before, so they become periodic; the period is found and repeated.
+    """
     # The last entry stands for the dead state -1.
-    begins = np.append(np.where(nearest < 0, UNBOUNDED, nearest + 1), UNBOUNDED)[automaton.distinct_moves]
-    ends = np.append(furthest + 1, 0)[automaton.distinct_moves]
-    begins = np.append(begins, np.where(accepted, 0, UNBOUNDED)[:, None], axis=1)
-    ends = np.append(ends, np.zeros((len(ends), 1), ends.dtype), axis=1)
-    order = np.argsort(begins, axis=1)
-    begins, ends = np.take_along_axis(begins, order, 1), np.take_along_axis(ends, order, 1)
-    gaps = begins[:, 1:] - np.maximum.accumulate(ends, axis=1)[:, :-1] - 1
-    return bool((gaps[begins[:, 1:] < UNBOUNDED] <= room).all())
-
-
-def _accepting_lengths(automaton: Dfa, accepted: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
-    """bool [longest + 1, states]: whether a state has an end, `accepted`, after exactly r characters."""
-    if (_ROW_COST + automaton.many_states) * longest > _MAX_LENGTH_TABLE:
-        raise LimitExceededError(
-            f"lengths up to {longest} characters are too large (fixed limit) beside a pattern of "
-            f"{automaton.many_states} states that leaves out lengths in between; use a smaller maxLength, smaller "
-            "counts, or only one of minLength and maxLength"
-        )
-    rows = [accepted]
-    while len(rows) <= longest:
-        # The last entry stands for the dead state -1.
-        rows.append(np.append(rows[-1], False)[automaton.distinct_moves].any(axis=1))
-    return np.array(rows)
+    current = np.array([*_ends(automaton, label)[0], DEAD]) == 0
+    seen: dict[bytes, int] = {}
+    rows: list[NDArray[np.bool_]] = []
+    while (content := current.tobytes()) not in seen and len(rows) < horizon:
+        if automaton.many_states * horizon + _ROW_COST * len(rows) > _MAX_LENGTH_TABLE:
+            raise LimitExceededError(
+                f"lengths up to {horizon - 1} characters are too large (fixed limit) beside a pattern of "
+                f"{automaton.many_states} states that leaves out lengths in between; use a smaller maxLength, smaller "
+                "counts, or only one of minLength and maxLength"
+            )
+        seen[content] = len(rows)
+        rows.append(current[:-1])
+        current = np.append(current[automaton.distinct_moves].any(axis=1), False)
+    table = np.array(rows, bool)
+    if len(rows) == horizon:
+        return table
+    start = seen[content]
+    index = np.arange(horizon)
+    return table[np.where(index < len(rows), index, start + (index - start) % (len(rows) - start))]

@@ -62,8 +62,8 @@ def test_a_length_beside_a_pattern_keeps_what_both_say(pattern: str, minimum: in
 def test_the_lengths_of_an_automaton(pattern: str, minimum: int, maximum: int | None) -> None:
     automaton = search_automaton(pattern, LIMITS)
     high = UNBOUNDED if maximum is None else max(minimum, maximum)
-    table = strings._accepting_lengths(automaton, np.array(automaton.accepting) > 0, 150)
-    _, nearest, furthest = strings._ends(automaton, None)
+    table = strings._accepting_lengths(automaton, None, 150)
+    nearest, furthest = strings._ends(automaton, None)
     assert has_length(automaton, (minimum, high)) == bool(table[minimum : high + 1, 0].any())
     for state, lengths in enumerate(table.T):
         found = np.flatnonzero(lengths)

@@ -144,6 +144,11 @@ class FormulaPool:
             return self._definition_pointers[node.location]
         return self._pointers[formula][0] if formula in self._pointers else None
 
+    def pattern_pointer(self, formula: FormulaId) -> str:
+        """Return the JSON Pointer of the `pattern` in the schema of a formula, for messages; "" where it has none."""
+        noted = self.schema(formula)
+        return f"{noted.pointer}/pattern" if noted is not None and "pattern" in noted.keywords else ""
+
     def keyword_pointer(self, keyword: str, part: FormulaId, formulas: Iterable[FormulaId]) -> str | None:
         """Of the places where the keyword of `part` stands, the outermost one within the schema of one of `formulas`.
 

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
-from grammar_workers.budget import budget_of, limits_at, remembered
+from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, complement, intersect, literal_set, relabel, unite
 from grammar_workers.dfa.spans import Spans
 from grammar_workers.languages.json_schema.assertions import (
@@ -237,9 +237,7 @@ class Strings:
         node = self.pool[formula]
         if isinstance(node, AllOf | AnyOf):
             parts = list(dict.fromkeys(map(self._automaton, node.parts)))
-            places = [self.pool.keyword_pointer("pattern", part, ()) for part in node.parts]
-            with limits_at(next(filter(None, places), None)):
-                return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
+            return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
         if formula in (TRUE, FALSE):
             return ANY_TEXT if formula == TRUE else literal_set({})
         atom, positive = self.pool.split(formula)
