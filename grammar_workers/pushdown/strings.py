@@ -26,13 +26,12 @@ from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
-_MAX_LENGTH_TABLE = 50_000_000
+_MAX_LENGTH_TABLE = 100_000_000
+"""Moves that are looked at, which take a second at most."""
 _ROW_COST = 500
-"""A row of that table takes as long as so many entries, however short it is."""
+"""A row of that table takes as long as so many moves, however short it is."""
 _RUN_WORTH = 3
 """Characters: from there on a walk takes many subtrees as a whole."""
-_BLOCK = 1 << 20
-"""Entries of that table that are looked at together."""
 
 
 class StringLowering:
@@ -237,15 +236,9 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
         highs = [UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - fewest for fewest in nearest]
         found = zip(lows, highs, nearest, strict=True)
         return [[(low, high)] if fewest >= 0 and low <= high else [] for low, high, fewest in found]
-    remaining = _accepting_lengths(automaton, label, maximum + 1)
-    left = maximum - np.arange(maximum)
-    needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
-    runs: list[list[Interval]] = []
-    for block in np.array_split(remaining, 1 + remaining.size // _BLOCK, axis=1):
-        sums = np.append(np.zeros_like(block[:1], np.int32), np.cumsum(block, axis=0, dtype=np.int32), axis=0)
-        borders = np.diff((sums[left] > sums[needed]).T, prepend=False, append=False, axis=1)
-        runs += [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
-    return runs
+    fitting = _fitting(automaton, label, (minimum, maximum))[1:]
+    borders = np.diff(fitting.T, prepend=False, append=False, axis=1)
+    return [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
 
 
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
@@ -256,7 +249,7 @@ def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> b
         return True
     return fewest < minimum <= maximum < most and (
         _is_dense(automaton, label, maximum - minimum)
-        or bool(_accepting_lengths(automaton, label, maximum + 1)[minimum:, 0].any())
+        or bool(_fitting(automaton, label, lengths)[0, 0])
     )
 
 
@@ -292,10 +285,10 @@ def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
 
 
 def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
-    """Return whether any two numbers of characters to an end that follow each other differ by at most `room` + 1.
+    """Return whether, in each state, numbers of characters to an end that follow each other differ by `room` + 1 at most.
 
-    False may be wrong. A state has the numbers of its successors plus 1, and 0 where a text may end: they are as close
-    together as that where it holds of every state that these intervals, from the fewest to the most, leave no wider gap.
+    A state has the numbers of its successors plus 1, and 0 where a text may end. So it is surely true if in each state
+    the intervals from the fewest to the most leave gaps of `room` numbers at most; else False is returned.
     """
     nearest, furthest = _ends(automaton, label)
     for reached, targets in zip(nearest, automaton.successors, strict=True):
@@ -306,28 +299,27 @@ def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
     return True
 
 
-def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArray[np.bool_]:
-    """bool [horizon, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
+def _fitting(automaton: Dfa, label: int | None, lengths: Interval) -> NDArray[np.bool_]:
+    """Return whether a text that has led to a state can go on to an end (with `label`) whose length is in `lengths`.
 
-    Rows are a function of the row before, so they become periodic; the period is found and repeated.
+    Returns:
+        bool [lengths[1] + 1, states], by the characters that have been read.
+
+    Raises:
+        LimitExceededError: The table would be too large.
     """
+    minimum, maximum = lengths
+    moves = automaton.distinct_moves
+    if (_ROW_COST + moves.size) * maximum > _MAX_LENGTH_TABLE:
+        raise LimitExceededError(
+            f"lengths up to {maximum} characters are too large (fixed limit) beside a pattern of {len(moves)} states "
+            "that leaves out lengths in between; use a smaller maxLength, smaller counts, or only one of minLength and "
+            "maxLength"
+        )
     # The last entry stands for the dead state -1.
-    current = np.array([*_ends(automaton, label)[0], DEAD]) == 0
-    seen: dict[bytes, int] = {}
-    rows: list[NDArray[np.bool_]] = []
-    while (content := current.tobytes()) not in seen and len(rows) < horizon:
-        if automaton.many_states * horizon + _ROW_COST * len(rows) > _MAX_LENGTH_TABLE:
-            raise LimitExceededError(
-                f"lengths up to {horizon - 1} characters are too large (fixed limit) beside a pattern of "
-                f"{automaton.many_states} states that leaves out lengths in between; use a smaller maxLength, smaller "
-                "counts, or only one of minLength and maxLength"
-            )
-        seen[content] = len(rows)
-        rows.append(current[:-1])
-        current = np.append(current[automaton.distinct_moves].any(axis=1), False)
-    table = np.array(rows, bool)
-    if len(rows) == horizon:
-        return table
-    start = seen[content]
-    index = np.arange(horizon)
-    return table[np.where(index < len(rows), index, start + (index - start) % (len(rows) - start))]
+    accepted = np.array([*_ends(automaton, label)[0], DEAD]) == 0
+    rows = [accepted]
+    for length in range(maximum - 1, -1, -1):
+        onwards = np.append(rows[-1][moves].any(axis=1), False)
+        rows.append(onwards | accepted if length >= minimum else onwards)
+    return np.array(rows[::-1])[:, :-1]

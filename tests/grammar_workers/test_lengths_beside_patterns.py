@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from grammar_workers import Limits, compile_grammar
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.pushdown import strings
@@ -40,6 +42,14 @@ def size(schema: dict[str, Any]) -> int:
     return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())._recognizer.size
 
 
+def end_table(automaton: Dfa, horizon: int) -> NDArray[np.bool_]:
+    """Return whether a text may end r characters after a state, bool [horizon, states]."""
+    rows = [np.array([*automaton.accepting, 0]) > 0]
+    while len(rows) < horizon:
+        rows.append(np.append(rows[-1][automaton.table].any(axis=1), False))
+    return np.array(rows)[:, :-1]
+
+
 @settings(PROPERTY, max_examples=50)
 @given(pattern=patterns, minimum=bounds[0], maximum=bounds[1])
 def test_a_length_beside_a_pattern_keeps_what_both_say(pattern: str, minimum: int, maximum: int | None) -> None:
@@ -62,13 +72,17 @@ def test_a_length_beside_a_pattern_keeps_what_both_say(pattern: str, minimum: in
 def test_the_lengths_of_an_automaton(pattern: str, minimum: int, maximum: int | None) -> None:
     automaton = search_automaton(pattern, LIMITS)
     high = UNBOUNDED if maximum is None else max(minimum, maximum)
-    table = strings._accepting_lengths(automaton, None, 150)
+    table = end_table(automaton, 150)
     nearest, furthest = strings._ends(automaton, None)
     assert has_length(automaton, (minimum, high)) == bool(table[minimum : high + 1, 0].any())
     for state, lengths in enumerate(table.T):
         found = np.flatnonzero(lengths)
         assert nearest[state] == (found[0] if len(found) else -1)
         assert furthest[state] == (found[-1] if len(found) and found[-1] < 100 else -1 if not len(found) else UNBOUNDED)
+    if maximum is not None:
+        fitting = strings._fitting(automaton, None, (minimum, high))
+        for read, row in enumerate(fitting):
+            assert row.tolist() == table[max(minimum - read, 0) : high - read + 1].any(axis=0).tolist()
     if strings._is_dense(automaton, None, high - minimum):
         for lengths in table.T:
             gaps = np.diff(np.flatnonzero(lengths))
