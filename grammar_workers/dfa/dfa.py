@@ -284,8 +284,7 @@ def _product(
         labels[:, i] = np.array([*automaton.accepting, 0], np.int32)[tuples[:, i]]
     numbers, firsts = distinct_rows(labels)
     verdicts = np.array([int(verdict(tuple(found))) for found in labels[firsts].tolist()], np.int32)
-    table, accepted = minimal(moves, verdicts[numbers])
-    return from_table(starts, letter_at, table, accepted)
+    return from_table(starts, letter_at, *minimal(moves, verdicts[numbers]))
 
 
 def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
@@ -321,8 +320,7 @@ def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     column = [
         bisect.bisect_right(automaton.starts, start) - 1 if contains(allowed, start) else DEAD for start in starts
     ]
-    moves = np.append(automaton.table, np.full((automaton.many_states, 1), DEAD, np.int32), axis=1)[:, column]
-    return minimize(Dfa(starts, moves, automaton.accepting))
+    return minimize(from_table(starts, column, automaton.table, np.array(automaton.accepting, np.int32)))
 
 
 def relabel(automaton: Dfa, labels: Sequence[int]) -> Dfa:
@@ -360,7 +358,7 @@ def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingP
     table = np.full((len(accepting), len(starts)), DEAD, np.int32)
     if targets:
         table[tuple(zip(*targets, strict=True))] = list(targets.values())
-    return _minimized(starts, table, np.array(accepting, np.int32))
+    return minimize(Dfa(tuple(starts), table, tuple(accepting)))
 
 
 def explore(
@@ -401,15 +399,10 @@ def minimize(automaton: Dfa) -> Dfa:
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
     """
-    return _minimized(automaton.starts, automaton.table.copy(), np.array(automaton.accepting, np.int32))
-
-
-def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]) -> Dfa:
-    """The same of a table, which is changed."""
+    starts, table = automaton.starts, automaton.table.copy()
     ends = (*starts[1:], 0x110000)
     table[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(starts, ends, strict=True)]] = DEAD
-    table, accepting = minimal(table, accepting)
-    return from_table(starts, range(len(starts)), table, accepting)
+    return from_table(starts, range(len(starts)), *minimal(table, np.array(automaton.accepting, np.int32)))
 
 
 def from_table(

@@ -60,10 +60,10 @@ def automaton(table: Automaton, limits: Limits) -> Dfa:
     UnsatisfiableError where no accepting state can be reached, LimitExceededError.
     """
     moves = _Moves(table, limits)
-    if not moves.accepts_some_text():
+    found = from_table(moves.starts, moves.letter_at, *minimal(moves.rows, moves.accepting))
+    if found.is_empty:
         raise UnsatisfiableError("no accepting state can be reached from the initial one", pointer="/initial")
-    rows, labels = minimal(moves.rows, moves.accepting)
-    return from_table(moves.starts, moves.letter_at, rows, labels)
+    return found
 
 
 def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits) -> int:
@@ -173,10 +173,6 @@ class _Moves:
                 example = chr(self.starts[self.letter_at.index(int(other[0]))])
                 raise _ambiguous(one, f"the character {example!a}", f"/transitions/{index}/pattern")
             row[own] = target
-
-    def accepts_some_text(self) -> bool:
-        """Whether an accepting state can be reached by characters."""
-        return 0 in self.useful({})
 
     def useful(self, beside: dict[int, set[int]]) -> list[int]:
         """The states on a way from the initial to an accepting one, the initial one first; `beside`: more moves."""

@@ -202,9 +202,8 @@ UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u
 def _cap(intervals: Iterable[Interval]) -> int:
     """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
     bounds = list(intervals)
-    unbounded = [low for low, high in bounds if high == UNBOUNDED]
-    highest = [high for _, high in bounds if high != UNBOUNDED]
-    return max([*unbounded, *(high + 1 for high in highest)]) if unbounded else max(highest)
+    is_open = any(high == UNBOUNDED for _, high in bounds)
+    return max(low if high == UNBOUNDED else high + is_open for low, high in bounds)
 
 
 def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
@@ -248,8 +247,7 @@ def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> b
     if minimum <= fewest <= maximum or minimum <= most <= maximum:
         return True
     return fewest < minimum <= maximum < most and (
-        _is_dense(automaton, label, maximum - minimum)
-        or bool(_fitting(automaton, label, lengths)[0, 0])
+        _is_dense(automaton, label, maximum - minimum) or bool(_fitting(automaton, label, lengths)[0, 0])
     )
 
 
@@ -285,10 +283,10 @@ def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
 
 
 def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
-    """Return whether, in each state, numbers of characters to an end that follow each other differ by `room` + 1 at most.
+    """Return whether gaps between the numbers of characters to an end are `room` numbers wide at most in each state.
 
-    A state has the numbers of its successors plus 1, and 0 where a text may end. So it is surely true if in each state
-    the intervals from the fewest to the most leave gaps of `room` numbers at most; else False is returned.
+    A state has the numbers of its successors plus 1, and 0 where a text may end. So it is surely true if the intervals
+    from the fewest to the most of the successors leave no wider gap in any state; else False is returned.
     """
     nearest, furthest = _ends(automaton, label)
     for reached, targets in zip(nearest, automaton.successors, strict=True):
