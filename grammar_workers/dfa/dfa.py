@@ -162,6 +162,11 @@ class Dfa:
         return [set(row) - {DEAD} for row in self.distinct_moves.tolist()]
 
     @functools.cached_property
+    def ends(self) -> list[int]:
+        """The states in which a text may end."""
+        return [state for state, label in enumerate(self.accepting) if label]
+
+    @functools.cached_property
     def free_states(self) -> list[int]:
         """The states that every character leads back to."""
         _, column = self._spans(ALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 
 import numpy as np
 
@@ -190,7 +190,7 @@ def _numbers(table: Automaton) -> dict[str | int, int]:
     return {name: number for number, name in enumerate(dict.fromkeys([table.initial, *names]))}
 
 
-def _reached(begin: Iterable[int], edges: Collection[tuple[int, int]]) -> set[int]:
+def _reached(begin: Iterable[int], edges: Collection[tuple[int, int]]) -> Set[int]:
     """The states that the edges lead to from those of `begin`, which are among them."""
     targets: dict[int, list[int]] = {}
     for source, target in edges:

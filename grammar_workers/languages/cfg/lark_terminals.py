@@ -25,7 +25,7 @@ from grammar_workers.errors import (
     UnsupportedFeatureError,
 )
 from grammar_workers.languages.cfg import syntax
-from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, first_characters
+from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, next_characters
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.preferred import preferred_automaton
@@ -108,7 +108,7 @@ class Terminals:
             self._begins = charset.union(self._begins, *found.charsets[:1])
             return found
         compiled = self._automaton(joined)
-        self._begins = charset.union(self._begins, *map(first_characters, compiled.automata))
+        self._begins = charset.union(self._begins, *map(next_characters, compiled.automata))
         return syntax.Regular(compiled.automata[0]) if compiled.tree is None else self._conditioned(joined, compiled)
 
     def ignored(self, expressions: list[syntax.Expression]) -> syntax.Expression:
@@ -275,10 +275,7 @@ def _compiled(pattern: str, limits: Limits) -> _Compiled:
 
 def _ends_once(automaton: Dfa) -> bool:
     """True if no text is the beginning of another."""
-    return not any(
-        accepting and any(target >= 0 for target in automaton.moves[state])
-        for state, accepting in enumerate(automaton.accepting)
-    )
+    return not any(automaton.successors[end] for end in automaton.ends)
 
 
 def _ends_where_it_must(tree: parse.Node, core: Dfa, limits: Limits) -> bool:
@@ -290,10 +287,5 @@ def _ends_where_it_must(tree: parse.Node, core: Dfa, limits: Limits) -> bool:
     if first_condition(rest) is not None or first_condition(last.body) is not None:
         return False
     asked = compile_tree(last.body, search=False, limits=limits)
-    longer = charset.make(
-        (low, high)
-        for state, accepting in enumerate(core.accepting)
-        if accepting
-        for low, high, _ in core.ranges(state)
-    )
-    return not asked.accepting[0] and not charset.intersect(longer, first_characters(asked))
+    longer = next_characters(core, core.ends)
+    return not asked.accepting[0] and not charset.intersect(longer, next_characters(asked))
