@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from typing import TypeVar
 
 _Node = TypeVar("_Node", bound=Hashable)
@@ -21,3 +21,12 @@ def reached(begin: Iterable[_Node], following: Callable[[_Node], Iterable[_Node]
                 found[node] = None
                 pending.append(node)
     return found.keys()
+
+
+def sources_of(targets: Sequence[Iterable[int]]) -> list[list[int]]:
+    """Return per node the nodes from which an edge leads there, given per node those that its edges lead to."""
+    sources: list[list[int]] = [[] for _ in targets]
+    for node, following in enumerate(targets):
+        for target in following:
+            sources[target].append(node)
+    return sources

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.reached import sources_of
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.memo import memoized
@@ -258,10 +259,7 @@ def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
     Both are -1 for a state that leads to no such end. The most are UNBOUNDED where a cycle lies on the way.
     """
     successors = automaton.successors
-    preceding: list[list[int]] = [[] for _ in successors]
-    for state, targets in enumerate(successors):
-        for target in targets:
-            preceding[target].append(state)
+    preceding = sources_of(successors)
     nearest = [0 if accepted and label in (None, accepted) else -1 for accepted in automaton.accepting]
     found = [state for state, fewest in enumerate(nearest) if fewest == 0]
     for state in found:

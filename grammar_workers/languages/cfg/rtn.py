@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.reached import reached
+from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.counted_parts import CountedParts
@@ -28,10 +28,7 @@ class TransitionNetwork:
 
     def least(self, holds: Callable[[RuleNfa, set[int]], bool]) -> set[int]:
         """The least set of rules that holds those for which `holds`, given the others in it."""
-        callers: list[list[int]] = [[] for _ in self.rules]
-        for caller, automaton in enumerate(self.rules):
-            for called in automaton.calls():
-                callers[called].append(caller)
+        callers = sources_of([automaton.calls() for automaton in self.rules])
         found: set[int] = set()
         pending = list(range(len(self.rules)))
         while pending:
