@@ -351,12 +351,9 @@ def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingP
     for text, label in texts.items():
         state = 0
         for character in text:
-            move = (state, classes[character])
-            known = targets.get(move)
-            if known is None:
-                known = targets[move] = len(accepting)
+            state = targets.setdefault((state, classes[character]), len(accepting))
+            if state == len(accepting):
                 accepting.append(0)
-            state = known
         accepting[state] = label
         if text in repeated:
             targets[state, classes[repeated[text]]] = state

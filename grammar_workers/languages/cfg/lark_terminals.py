@@ -206,27 +206,26 @@ class Terminals:
     # -- compiled ----------------------------------------------------------------------------------------------------
 
     def _tree(self, joined: Joined) -> parse.Node:
-        regex = joined.regex()
-        return self._placed(regex, lambda: parse.read_regex(regex.value, self._limits))
+        return self._placed(joined, parse.read_regex)
 
     def _automaton(self, joined: Joined) -> _Compiled:
-        regex = joined.regex()
-        return self._placed(regex, lambda: _compiled(regex.value, self._limits))
+        return self._placed(joined, _compiled)
 
     def _conditioned(self, joined: Joined, compiled: _Compiled) -> syntax.Expression:
-        def work() -> list[syntax.Expression]:
+        def work(_: str, __: Limits) -> list[syntax.Expression]:
             assert compiled.tree is not None
             return [
                 self._contexts.with_conditions(automaton, compiled.tree, longest)
                 for automaton, longest in zip(compiled.automata, (None, compiled.core), strict=False)
             ]
 
-        return syntax.Alternatives(tuple(self._placed(joined.regex(), work)))
+        return syntax.Alternatives(tuple(self._placed(joined, work)))
 
-    def _placed(self, regex: Joined, work: Callable[[], _Result]) -> _Result:
-        """Do work on a regular expression; its errors get the position in the grammar."""
+    def _placed(self, joined: Joined, work: Callable[[str, Limits], _Result]) -> _Result:
+        """Do work on a part as a regular expression; its errors get the position in the grammar."""
+        regex = joined.regex()
         try:
-            return work()
+            return work(regex.value, self._limits)
         except GrammarError as error:
             self._fail(type(error), error.message, regex.place(error.position or 0))
 

@@ -156,12 +156,10 @@ class _Construction:
         if counter.low > 2:
             choices.append(_Choice(self._number(again), counter.low - 2, _ONE_MORE))
         if counter.high is None:
-            choices.append(_Choice(self._number(either), None, _ONE_MORE))
-            return tuple(choices)
+            return (*choices, _Choice(self._number(either), None, _ONE_MORE))
         if counter.low < counter.high > 2:
             choices.append(_Choice(self._number(either), counter.high - 2, _ONE_MORE))
-        choices.append(_Choice(self._number(_State(either.plain, -1, 0)), None, 0))
-        return tuple(choices)
+        return (*choices, _Choice(self._number(_State(either.plain, -1, 0)), None, 0))
 
     def _follow(self, bits: int) -> tuple[int, list[int]]:
         """The bits after one character, and the counters of the repetitions that it completes."""

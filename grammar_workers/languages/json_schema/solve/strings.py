@@ -287,6 +287,5 @@ def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows:
     numbers = tuple(tuple(row[place] for place in kept) for row in rows)
     if len(kept) == 1:
         return TextLanguage(labels, automaton=relabel(automaton, [0, *(row[0] for row in numbers)]))
-    return TextLanguage(
-        labels, automaton=automaton, starts=(0, *(starts[place] for place in kept[1:])), numbers=numbers
-    )
+    begins = (0, *(starts[place] for place in kept[1:]))
+    return TextLanguage(labels, automaton=automaton, starts=begins, numbers=numbers)
