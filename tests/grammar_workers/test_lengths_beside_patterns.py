@@ -83,6 +83,12 @@ def test_the_lengths_of_an_automaton(pattern: str, minimum: int, maximum: int | 
         fitting = strings._fitting(automaton, None, (minimum, high))
         for read, row in enumerate(fitting):
             assert row.tolist() == table[max(minimum - read, 0) : high - read + 1].any(axis=0).tolist()
+    guards, states = strings._arrivals(automaton, 1, (minimum, high)), {0}
+    for read in range(1, 15):
+        states = {target for state in states for target in automaton.successors[state]}
+        for state in states:
+            may_end = bool(table[max(minimum - read, 0) : max(high - read + 1, 0), state].any())
+            assert any(low <= read - 1 <= last for low, last in guards[state]) == may_end
     if strings._is_dense(automaton, None, high - minimum):
         for lengths in table.T:
             gaps = np.diff(np.flatnonzero(lengths))
@@ -107,6 +113,7 @@ ADDRESS_END = f"{'b' * 30}.{'c' * 30}.de"
         ({"format": "uri", "pattern": URL, "minLength": 12}, ["http://a/b", "http://a/bcd", "http://abcd"]),
         ({"format": "uri", "pattern": URL, "maxLength": 2048}, ["http://a/", "http://a/b"]),
         ({"format": "uri", "pattern": URL, "minLength": 12, "maxLength": 40}, ["http://a/" + "b" * 31, "http://a/"]),
+        ({"format": "email", "pattern": "^.{1,64}@.{1,255}$"}, [f"{'a' * 63}@b.de"]),
         ({"format": "email", "pattern": ADDRESS, "minLength": 100}, [f"{'a' * 34}@{ADDRESS_END}"]),
         ({"format": "email", "pattern": ADDRESS, "maxLength": 2048}, [f"{'a' * 63}@b.de"]),
         ({"format": "email", "pattern": ADDRESS, "minLength": 99, "maxLength": 100}, [f"{'a' * 34}@{ADDRESS_END}"]),
