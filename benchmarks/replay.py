@@ -48,8 +48,11 @@ class ReplayingSampler(Sampler):
         self._wanted = [self.answers[draw.sampling.seed][draw.position] for draw in draws]
         return super().prepare(draws)
 
-    def finish(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
-        return Drawn(self._wanted, super().finish(hidden_states, prepared).log_masses)
+    def draw(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
+        drawn = super().draw(hidden_states, prepared)
+        drawn.token_ids()
+        forced = dict(enumerate(self._wanted))
+        return Drawn(Prepared(prepared.many, forced, None, None), None)
 
 
 class ReplayEngine:

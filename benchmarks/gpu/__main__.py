@@ -1,41 +1,67 @@
-"""Do masks on a GPU cost nothing, and are they right? Correctness first, then what a decode step costs.
+"""Do masks on a GPU cost nothing, and are they right? The first hour on a GPU, in one command.
 
-    python -m benchmarks.gpu [--output FILE.json]
-    python -m benchmarks.gpu --device cpu --size toy       the same on a CPU, small, in seconds
+    python -m benchmarks.gpu --output FILE.json
+    python -m benchmarks.gpu --output FILE.json --device cpu --size toy       the same on a CPU, small, in a minute
 
-One command on a machine with a GPU, PyTorch from 2.11 and transformers from 5.17, in less than eight minutes; neither
-Ray nor a network. It runs from the source tree, whatever else is installed.
+On a machine with a GPU, PyTorch from 2.11 and transformers from 5.17; neither Ray nor a network. It runs from the
+source tree, whatever else is installed. Parts run one after another, each in a process of its own and for at most
+`--part-minutes`; what they find is in FILE at once. The same command again goes on: parts that are done are left out,
+those that crashed or took too long are tried again. No part begins after `--minutes`, so that the command fits a
+machine that is lent for ten.
 
 Correctness: masked logits bit for bit against numpy; the same tokens on a CPU and by every way that a step can run on
-the device. Figures: a Llama with random weights in bfloat16 and vocabularies of 32k and 131k, ms of a decode step at
-1, 8, 32 and 128 rows, unguided and guided, drawn by the host and by the device, with drafts and without; which share
-of a step masks and sampling are; bytes copied. Where memory is short the model has a smaller shape, and the first line
-says so. What the time is too short for is left out, and the last line says so. Status 1: something differs.
+the device; captured and compiled steps against their operations. Then where a step's time goes, by phase of the host
+and kernel of the device, and what waits. Then figures: a Llama with random weights in bfloat16 and vocabularies of 32k
+and 131k, ms of a decode step at 1, 8, 32 and 128 rows, unguided and guided, drawn by the host and by the device, with
+drafts and without; which share of a step masks and sampling are; bytes copied. Where memory is short the model has a
+smaller shape. Status 1: something differs; 2: a part is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
 import torch
 
 from benchmarks.gpu import report
-from benchmarks.gpu.checks import Check, checks
-from benchmarks.gpu.figures import WAYS, Draws, Settings, Step, measure
-from benchmarks.gpu.models import SHAPES, VOCABULARIES, largest_fitting, named_vocabulary
+from benchmarks.gpu.figures import WAYS, Settings, Step
+from benchmarks.gpu.models import SHAPES, VOCABULARIES, largest_fitting
+from benchmarks.gpu.parts import DIFFERS, Part, parts, run_apart
+from benchmarks.gpu.report import Document
 
 _TOY_VOCABULARIES = ["1k", "4k"]
 
 
 def main(command_line: list[str] | None = None) -> int:
     arguments = _parser().parse_args(command_line)
-    device = torch.device(arguments.device)
-    toy = arguments.size == "toy"
+    toy, device = arguments.size == "toy", torch.device(arguments.device)
     names = arguments.vocabularies or (_TOY_VOCABULARIES if toy else ["32k", "131k"])
-    rows = arguments.rows or ([1, 4] if toy else [1, 8, 32, 128])
+    every = [part for part in parts(names) if device.type == "cuda" or not part.on_gpu]
+    if arguments.part is not None:
+        (part,) = [part for part in every if part.name == arguments.part]
+        return _run(part, arguments, device, names)
     deadline = time.monotonic() + 60 * arguments.minutes
+    passed_on = _without_output(sys.argv[1:] if command_line is None else command_line)
+    for part in every:
+        known = Document.read(arguments.output).states.get(part.name, ["missing"])
+        if known[0] == "done" or time.monotonic() > deadline:
+            continue
+        run_apart(part, passed_on, arguments.output, 60 * arguments.part_minutes)
+    document = Document.read(arguments.output)
+    print(document.table())
+    missing = [part.name for part in every if document.states.get(part.name, ["missing"])[0] != "done"]
+    if missing:
+        print(f"missing: {', '.join(missing)}; the same command again goes on with them")
+    return 1 if document.differing else 2 if missing else 0
+
+
+def _run(part: Part, arguments: argparse.Namespace, device: torch.device, names: list[str]) -> int:
+    """One part, in this process."""
+    toy = arguments.size == "toy"
+    rows = arguments.rows or ([1, 4] if toy else [1, 8, 32, 128])
     settings = Settings(
         device=device,
         shape=_shape(arguments.size, device, names, rows, arguments.prompt + arguments.tokens),
@@ -43,45 +69,40 @@ def main(command_line: list[str] | None = None) -> int:
         rows=rows,
         tokens=arguments.tokens,
         prompt=arguments.prompt,
-        deadline=deadline,
         sample_s=0.02 if toy else 0.3,
+        ways=tuple(way for way in WAYS if way.draws_on in arguments.drawn_by),
     )
-    document = {"machine": report.machine(device), "shape": settings.shape, "dtype": str(settings.dtype)}
-    print(", ".join(f"{name} {value}" for name, value in document["machine"].items()))
-    if settings.shape not in ("8b", "toy"):
-        print(f"memory is short: a Llama of {settings.shape} shape in place of 8b")
-    done: list[Check | Step | Draws] = []
+    document = Document(report.machine(device) | {"shape": settings.shape})
+    found = document.entries[part.name] = []
+    for one in part.run(settings, arguments.requests):
+        if isinstance(one, Step) and not any(isinstance(other, Step) for other in found):
+            print(report.HEADER)
+        found.append(one)
+        print(report.line(one, found), flush=True)
+        document.write(arguments.output)
+    return DIFFERS if document.differing else 0
 
-    def keep(one: Check | Step | Draws, line: str) -> None:
-        done.append(one)
-        print(line, flush=True)
-        if arguments.output is not None:
-            report.write(arguments.output, document, done)
 
-    for check in checks(device, arguments.requests):
-        keep(check, report.check_line(check))
-    vocabularies = [named_vocabulary(name) for name in names]
-    print(f"Llama {settings.shape}, {settings.dtype}; vocabularies: {', '.join(one.source for one in vocabularies)}")
-    print(report.HEADER)
-    for one in measure(settings, vocabularies):
-        keep(one, report.line(one, done))
-    cells = sum(isinstance(one, Step) for one in done)
-    if cells < (expected := len(names) * len(rows) * len(WAYS)):
-        print(f"out of time: {expected - cells} of {expected} cells are missing (--minutes)")
-    return int(any(isinstance(one, Check) and one.differing for one in done))
+def _without_output(command_line: list[str]) -> list[str]:
+    """What a part's own process is told, too."""
+    at = command_line.index("--output")
+    return [*command_line[:at], *command_line[at + 2 :]]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="a JSON file, written after each line")
     parser.add_argument("--device", default="cuda", help="as PyTorch names it; cpu for the toy size")
     parser.add_argument("--size", choices=["auto", *SHAPES], default="auto", help="auto: 8b where it fits")
     parser.add_argument("--vocabularies", nargs="+", choices=VOCABULARIES)
     parser.add_argument("--rows", type=int, nargs="+", help="sequences in a batch")
+    parser.add_argument("--drawn-by", nargs="+", choices=["host", "device"], default=["host", "device"])
     parser.add_argument("--tokens", type=int, default=64, help="of an output")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
-    parser.add_argument("--requests", type=int, default=24, help="for each way to run a step that is compared")
-    parser.add_argument("--minutes", type=float, default=7.5, help="after them no further cell begins")
-    parser.add_argument("--output", type=Path, help="a JSON file, written after each line")
+    parser.add_argument("--requests", type=int, default=16, help="for each way to run a step that is compared")
+    parser.add_argument("--minutes", type=float, default=7.5, help="after them no further part begins")
+    parser.add_argument("--part-minutes", type=float, default=4, help="of one part, at most")
+    parser.add_argument("--part", help="this part alone, in this process")
     return parser
 
 

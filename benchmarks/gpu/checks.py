@@ -7,7 +7,7 @@ float32, which the kernels are for, greedy requests are compared.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ import torch
 from benchmarks.gpu.models import SHAPES, as_tokenizer, made_vocabulary, random_eagle, random_llama
 from benchmarks.gpu.workload import Workload, automata
 from gpu_workers.config import EngineConfig
+from gpu_workers.device_step.plan import DeviceStep
+from gpu_workers.device_step.step import StaticRow, captured_shapes, pack
+from gpu_workers.engine.scheduler import GROUP_TOKENS
 from gpu_workers.model.loader import prepare
-from gpu_workers.request import GenerationRequest
+from gpu_workers.request import GenerationRequest, SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.device_rows import DeviceRows
 from gpu_workers.sampling.masked_scores import masked_scores
@@ -35,11 +38,6 @@ class Check:
     name: str
     compared: int
     differing: int
-
-
-def checks(device: torch.device, requests: int) -> list[Check]:
-    """All of them on `device`, with `requests` generations for each way that a step can run."""
-    return [masks(device), *(tokens(device, requests, dtype) for dtype in (torch.float64, torch.float32))]
 
 
 def masks(device: torch.device) -> Check:
@@ -73,8 +71,8 @@ def _mask_row(rng: np.random.Generator, width: int, share: float) -> AllowedToke
     return read_row(np.packbits(bits, bitorder="little").view(np.uint32), [], 0)
 
 
-def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
-    """The tokens of `many` requests by the host's step on a CPU against every other way that a step can run."""
+def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Iterator[Check]:
+    """The tokens of `many` requests by the host's step on a CPU against each other way that a step can run."""
     named = made_vocabulary(_TOKENS)
     model = random_llama(SHAPES["toy"], _TOKENS, _LENGTH, dtype, torch.device("cpu"))
     with torch.no_grad():
@@ -94,18 +92,47 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
             workload.close()
 
     expected = run({"device": "cpu"})
-    compared = differing = 0
-    all_ways = [*((way, False) for way in ways(device)), *((way, True) for way in eagle_ways(device))]
-    for way, eagle in all_ways:
-        actual = run(way, eagle=eagle)
-        compared += sum(map(len, expected))
-        differing += sum(_differing(one, other) for one, other in zip(expected, actual, strict=True))
     settings = "greedy" if greedy else "all settings"
-    return Check(
-        f"{len(all_ways)} ways to run a step, {dtype}, {settings}: tokens".replace("torch.", ""),
-        compared,
-        differing,
-    )
+    for way, eagle in [*((way, False) for way in ways(device)), *((way, True) for way in eagle_ways(device))]:
+        actual = run(way, eagle=eagle)
+        told = f"overlap {way['overlap']}" if "overlap" in way else f"step {way['device_step']}"
+        yield Check(
+            f"tokens, {dtype}, {settings}, {told}{', EAGLE' if eagle else ''}".replace("torch.", ""),
+            sum(map(len, expected)),
+            sum(_differing(one, other) for one, other in zip(expected, actual, strict=True)),
+        )
+
+
+def static_steps(device: torch.device, how: str) -> Check:
+    """The step as `device_step: how` runs it, over random rows, against the same operation by operation.
+
+    CUDA graphs are replayed in every size that is captured; compiling takes long, so it is tried in two.
+    """
+    named = made_vocabulary(_TOKENS)
+    model = random_llama(SHAPES["toy"], _TOKENS, _LENGTH, torch.float32, device)
+    sizes = {"slots": _ROWS, "max_length": _LENGTH, "prefill_chunk": 16, "step_tokens": 64}
+    config = EngineConfig.model_validate({"device": str(device), "device_step": how, **sizes})
+    loaded = prepare(model, as_tokenizer(named), named.vocabulary, config)
+    step = DeviceStep(loaded, config, GROUP_TOKENS, None)
+    shapes = captured_shapes(loaded.pool, GROUP_TOKENS, drafts=False)
+    rng = np.random.default_rng(0)
+    compared = differing = 0
+    for shape in shapes if how == "cuda_graph" else shapes[-2:]:
+        rows = [
+            StaticRow(slot, 8, rng.integers(3, _TOKENS, shape.queries).tolist(), first=0, sampling=_sampling(slot))
+            for slot in range(int(rng.integers(1, shape.rows + 1)))
+        ]
+        packed = pack(rows, shape, loaded.pool).to(device)
+        with torch.no_grad():
+            expected, actual = (run(packed, shape).told for run in (step.uncaptured, step.step))
+        compared += expected.numel()
+        differing += int((expected != actual).sum())
+    step.close()
+    return Check(f"steps by {how}: numbers told", compared, differing)
+
+
+def _sampling(row: int) -> SamplingParameters:
+    return SamplingParameters(seed=row, temperature=float(row % 3 > 0), top_p=0.9 if row % 2 else 1.0)
 
 
 def ways(device: torch.device) -> list[dict[str, Any]]:

@@ -39,16 +39,18 @@ class Way:
 WAYS = (
     Way("unguided, host", guided=False, draws_on="host", drafts=False),
     Way("guided, host", guided=True, draws_on="host", drafts=False),
+    Way("unguided, host, drafts", guided=False, draws_on="host", drafts=True),
     Way("guided, host, drafts", guided=True, draws_on="host", drafts=True),
     Way("unguided, device", guided=False, draws_on="device", drafts=False),
     Way("guided, device", guided=True, draws_on="device", drafts=False),
+    Way("unguided, device, drafts", guided=False, draws_on="device", drafts=True),
     Way("guided, device, drafts", guided=True, draws_on="device", drafts=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, and within which time. `deadline`: of `time.monotonic`; `sample_s`: for each part of a draw."""
+    """What is measured, by which of `WAYS`. `sample_s`: how long each part of a draw is."""
 
     device: torch.device
     shape: str
@@ -56,13 +58,18 @@ class Settings:
     rows: list[int]
     tokens: int
     prompt: int
-    deadline: float
     sample_s: float
+    ways: tuple[Way, ...] = WAYS
 
     @property
     def length(self) -> int:
         """Of a slot: prompt, output, and drafts beyond it."""
         return self.prompt + self.tokens + 32
+
+    @property
+    def traced_rows(self) -> int:
+        """The number of rows next to eight."""
+        return min(self.rows, key=lambda rows: abs(rows - 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +103,23 @@ class Draws:
     prepare: float
 
 
-def measure(settings: Settings, vocabularies: list[NamedVocabulary]) -> Iterator[Step | Draws]:
-    """Cell after cell; ends early, between two cells, when the time is over."""
-    for named in vocabularies:
-        size = named.vocabulary.size
-        model = random_llama(SHAPES[settings.shape], size, settings.length, settings.dtype, settings.device)
-        fsms = automata(named.vocabulary)
-        for rows in settings.rows:
-            config = _config(settings, rows, WAYS[0])
-            model.set_attn_implementation("sdpa")  # what the engine compares itself with
-            loaded = prepare(model, as_tokenizer(named), named.vocabulary, config)
-            # An engine that draws on the device captures its steps first: ways that can share one do.
-            for _, ways in itertools.groupby(WAYS, key=lambda way: (way.draws_on, way.drafts)):
-                if time.monotonic() > settings.deadline:
-                    return
-                yield from _steps(settings, loaded, fsms, rows, list(ways))
-            yield _draws(settings, loaded, fsms, rows)
-            del loaded
-        del model
-        if settings.device.type == "cuda":
-            torch.cuda.empty_cache()
+def measure(settings: Settings, named: NamedVocabulary) -> Iterator[Step | Draws]:
+    """Cell after cell of one vocabulary."""
+    model = random_llama(
+        SHAPES[settings.shape], named.vocabulary.size, settings.length, settings.dtype, settings.device
+    )
+    fsms = automata(named.vocabulary)
+    for rows in settings.rows:
+        model.set_attn_implementation("sdpa")  # what the engine compares itself with
+        loaded = prepare(model, as_tokenizer(named), named.vocabulary, config_of(settings, rows, WAYS[0]))
+        # An engine that draws on the device captures its steps first: ways that can share one do.
+        for _, ways in itertools.groupby(settings.ways, key=lambda way: (way.draws_on, way.drafts)):
+            yield from _steps(settings, loaded, fsms, rows, list(ways))
+        yield _draws(settings, loaded, fsms, rows)
 
 
-def _config(settings: Settings, rows: int, way: Way) -> EngineConfig:
+def config_of(settings: Settings, rows: int, way: Way) -> EngineConfig:
+    """The engine's settings for `way` with a slot for each row."""
     on_device = "cuda_graph" if settings.device.type == "cuda" else "eager"
     return EngineConfig(
         device=str(settings.device),
@@ -135,7 +136,7 @@ def _config(settings: Settings, rows: int, way: Way) -> EngineConfig:
 
 def _steps(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int, ways: list[Way]) -> Iterator[Step]:
     """The cells of `ways`, which differ in their requests alone."""
-    workload = Workload(loaded, _config(settings, rows, ways[0]), fsms)
+    workload = Workload(loaded, config_of(settings, rows, ways[0]), fsms)
     try:
         for way in ways:
             yield _step(settings, workload, loaded.head.token_limit, rows, way)
@@ -145,10 +146,7 @@ def _steps(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: 
 
 def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, way: Way) -> Step:
     def requests(tokens: int) -> list[GenerationRequest]:
-        return [
-            workload.request(row, settings.prompt, guided=way.guided, temperature=1.0, max_tokens=tokens)
-            for row in range(rows)
-        ]
+        return workload.requests(rows, settings.prompt, tokens, guided=way.guided)
 
     def counted() -> tuple[int, int, int]:
         """Forward passes, draws, and those of them that were the host's."""
@@ -194,8 +192,8 @@ def _draws(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: 
         head.token_limit,
         rows,
         _ms(settings, lambda: head.logits(hidden_states)),
-        _ms(settings, lambda: sampler.finish(hidden_states, plain)),
-        _ms(settings, lambda: sampler.finish(hidden_states, prepared)),
+        _ms(settings, lambda: sampler.draw(hidden_states, plain).token_ids()),
+        _ms(settings, lambda: sampler.draw(hidden_states, prepared).token_ids()),
         _ms(settings, lambda: sampler.prepare(masked)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ import transformers
 
 from benchmarks.gpu.checks import Check
 from benchmarks.gpu.figures import Draws, Step
+from benchmarks.gpu.trace import Trace
+
+Entry = Check | Step | Draws | Trace
+_KINDS: dict[str, Any] = {one.__name__: one for one in (Check, Step, Draws, Trace)}
 
 MASKS_TARGET = 0.01
 """Of a step, at most."""
@@ -63,11 +67,27 @@ def draws_line(draws: Draws, found: dict[str, float]) -> str:
     )
 
 
-def line(one: Step | Draws, done: Iterable[Check | Step | Draws]) -> str:
-    """A line of the table; shares are of the steps `done` before."""
-    if isinstance(one, Step):
-        return step_line(one)
-    return draws_line(one, shares(one, [step for step in done if isinstance(step, Step)]))
+def trace_lines(trace: Trace) -> str:
+    host = ", ".join(f"{name} {ms:.2f}" for name, ms in trace.host.items())
+    lines = [f"{trace.vocabulary:10} {trace.rows:4}  {trace.way:24} {trace.wall:8.2f} ms a step; host: {host}"]
+    if trace.busy:
+        lines.append(f"    the device works {trace.busy:.2f} ms of it, on {trace.launches:.0f} kernels; the longest:")
+        lines += [f"    {ms:8.3f} ms  {name}" for name, ms in trace.kernels.items()]
+        lines += [f"    the host waits {times:.1f} times a step at {place}" for place, times in trace.waits.items()]
+    return "\n".join(lines)
+
+
+def line(one: Entry, done: Iterable[Entry]) -> str:
+    """Lines of the table; shares are of the steps `done` before."""
+    match one:
+        case Check():
+            return check_line(one)
+        case Step():
+            return step_line(one)
+        case Draws():
+            return draws_line(one, shares(one, [step for step in done if isinstance(step, Step)]))
+        case Trace():
+            return trace_lines(one)
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -85,10 +105,53 @@ def machine(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def write(path: Path, document: dict[str, Any], done: Iterable[Check | Step | Draws]) -> None:
-    """`document` with everything that is done so far, by kind; written after each cell, so a broken run leaves it."""
-    kinds: dict[str, list[dict[str, Any]]] = {"checks": [], "steps": [], "draws": []}
-    for one in done:
-        kind = {Check: "checks", Step: "steps", Draws: "draws"}[type(one)]
-        kinds[kind].append(asdict(one))
-    path.write_text(json.dumps({**document, **kinds}, indent=1) + "\n")
+@dataclass(slots=True)
+class Document:
+    """What is known so far. `states`: of each part, "done" or what became of it, and its seconds."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, list[Any]] = field(default_factory=dict)
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+
+    def take(self, part: str, other: Document, state: str, seconds: float) -> None:
+        """Takes over what a process of its own has found in `part`."""
+        self.machine = other.machine or self.machine
+        self.states[part] = [state, round(seconds, 1)]
+        self.entries[part] = other.entries.get(part, [])
+
+    @property
+    def differing(self) -> bool:
+        """Whether any check has failed."""
+        return any(isinstance(one, Check) and one.differing for found in self.entries.values() for one in found)
+
+    def table(self) -> str:
+        """Everything that people read."""
+        lines = [", ".join(f"{name} {value}" for name, value in self.machine.items())]
+        steps = [one for found in self.entries.values() for one in found]
+        for part, (state, seconds) in self.states.items():
+            lines.append(f"\n{part}: {state}, {seconds} s")
+            lines += [HEADER] if any(isinstance(one, Step) for one in self.entries[part]) else []
+            lines += [line(one, steps) for one in self.entries[part]]
+        return "\n".join(lines)
+
+    def write(self, path: Path) -> None:
+        """To a JSON file, each entry with its kind."""
+        entries = {
+            part: [{"kind": type(one).__name__, **asdict(one)} for one in found] for part, found in self.entries.items()
+        }
+        document = {"machine": self.machine, "states": self.states, "entries": entries}
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Document:
+        """Empty where there is no file."""
+        if not path.exists():
+            return cls()
+        read = json.loads(path.read_text())
+        entries = {
+            part: [
+                _KINDS[one["kind"]](**{name: value for name, value in one.items() if name != "kind"}) for one in found
+            ]
+            for part, found in read["entries"].items()
+        }
+        return cls(read["machine"], read["states"], entries)

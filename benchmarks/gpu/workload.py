@@ -96,6 +96,12 @@ class Workload:
             }
         )
 
+    def requests(self, rows: int, prompt_tokens: int, tokens: int, *, guided: bool) -> list[GenerationRequest]:
+        """One for each row, drawn at temperature 1."""
+        return [
+            self.request(row, prompt_tokens, guided=guided, temperature=1.0, max_tokens=tokens) for row in range(rows)
+        ]
+
     def run(self, requests: list[GenerationRequest]) -> list[list[int]]:
         """The tokens of all of them, generated together. Raises RuntimeError when one fails."""
         self.steps = Steps(len(requests))

@@ -16,7 +16,15 @@ from torch import Tensor
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.drafts import DeviceHead
-from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, all_shapes, pack, shape_of, static_step
+from gpu_workers.device_step.step import (
+    StaticResult,
+    StaticRow,
+    StaticShape,
+    captured_shapes,
+    pack,
+    shape_of,
+    static_step,
+)
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.loader import LoadedModel
@@ -24,10 +32,13 @@ from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
 from gpu_workers.speculative.eagle_drafter import EagleDrafter
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
+from gpu_workers.transfers import HostCopy, to_device
 from grammar_workers.logs import get_logger
 
 logger = get_logger(__name__)
 
+_GRAPHS_SHARE = 0.1
+"""Of the device's memory: captured graphs take no more, but for the last one."""
 _LIMITS = {"recompile_limit": 1 << 12, "accumulated_recompile_limit": 1 << 12}
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
@@ -52,7 +63,7 @@ class DevicePlan:
     places: list[_Place]
     sequences: list[Sequence]
     shape: StaticShape
-    told: Tensor | None = None
+    told: HostCopy | None = None
 
     @property
     def drawing(self) -> set[Sequence]:
@@ -62,7 +73,7 @@ class DevicePlan:
     def drawn(self) -> dict[Sequence, Drawn]:
         """Their tokens, when the step has run; waits for the device."""
         assert self.told is not None
-        lines, queries = self.told.tolist(), self.shape.queries
+        lines, queries = self.told.read().tolist(), self.shape.queries
         drawn: dict[Sequence, Drawn] = {}
         # Rows of padding are told about, too.
         for row, place, sequence, line in zip(self.rows, self.places, self.sequences, lines, strict=False):
@@ -76,7 +87,7 @@ class DevicePlan:
     def drafts(self) -> dict[Sequence, list[int]]:
         """What a head has drafted behind the tokens drawn, when the step has run; waits for the device."""
         assert self.told is not None
-        lines = self.told[:, 1 + 2 * self.shape.queries :].tolist()
+        lines = self.told.read()[:, 1 + 2 * self.shape.queries :].tolist()
         places = zip(self.places, self.sequences, lines, strict=False)
         return {sequence: line for place, sequence, line in places if place.drafts}
 
@@ -94,14 +105,19 @@ class DeviceStep:
         memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
         self.automata = DeviceAutomata(memory)
         step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory, head)
+        self.uncaptured = step
+        """The step operation by operation."""
         self._fineness = 2
+        self._graphs: GraphedStep | None = None
         if config.device_step == "compile":
             self._fineness = 4  # compiling takes long: fewer shapes, more padding
             step = CompiledStep(step)
         elif config.device_step == "cuda_graph":
-            shapes = all_shapes(loaded.pool, queries, self._fineness, drafts=head is not None)
-            step = GraphedStep(step, loaded.pool, shapes)
-        self._step = step
+            self._graphs = GraphedStep(
+                step, loaded.pool, captured_shapes(loaded.pool, queries, drafts=head is not None)
+            )
+            step = self._graphs
+        self.step = step
 
     def plan(
         self, decode: list[ScheduledTokens], sequences: list[Sequence], without: Sequence | None = None
@@ -123,6 +139,8 @@ class DeviceStep:
             rows.append(_static_row(part, sequence, place))
             places.append(place)
         shape = shape_of(rows, self._pool, self._queries, self._fineness, self._many)
+        if self._graphs is not None:
+            shape = self._graphs.shape_for(shape)
         return DevicePlan(rows, places, [one for _, one in pairs], shape)
 
     def _drafts(self, sequence: Sequence) -> bool:
@@ -139,15 +157,15 @@ class DeviceStep:
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
         """Hidden states [n, H] of all wanted tokens, in the order scheduled; the plan is told the rest."""
-        packed = pack(plan.rows, plan.shape, self._pool)
-        result = self._step(packed.to(self._pool.device, non_blocking=True), plan.shape)
-        queries = plan.shape.queries
+        device, queries = self._pool.device, plan.shape.queries
         wanted = [
             i * queries + query for i, row in enumerate(plan.rows) for query in range(row.first, len(row.token_ids))
         ]
+        index = to_device(torch.tensor(wanted), device)
+        result = self.step(to_device(pack(plan.rows, plan.shape, self._pool), device), plan.shape)
         # Copies: a captured step writes its results to the same memory the next time.
-        plan.told = result.told.clone()
-        return result.hidden_states[torch.tensor(wanted, device=result.hidden_states.device)]
+        plan.told = HostCopy(result.told)
+        return result.hidden_states[index]
 
     def close(self) -> None:
         self.automata.close()
@@ -166,9 +184,10 @@ class CompiledStep:
 
 
 class GraphedStep:
-    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured, or runs otherwise, later.
+    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured later.
 
-    They share one pool of memory, the largest first: what it needs the others fit into. Results stay where they are:
+    They share one pool of memory, the largest first: what it needs the others fit into. Past a share of the device's
+    memory no more are captured, and steps that fit into none run operation by operation. Results stay where they are:
     whoever wants to keep them copies them before the next call.
     """
 
@@ -177,13 +196,22 @@ class GraphedStep:
         self._device = pool.device
         self._memory = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(pool.device)
-        started, (free, _) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
-        self._captured = {shape: self._capture(pack([], shape, pool).to(pool.device), shape) for shape in shapes}
-        taken = free - torch.cuda.mem_get_info(pool.device)[0]
-        seconds = time.monotonic() - started
-        logger.info("%d CUDA graphs captured in %.1f s, %.2f GiB", len(shapes), seconds, taken / 2**30)
+        self._captured: dict[StaticShape, tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]] = {}
+        started, (free, total) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
+        for shape in shapes:
+            if free - torch.cuda.mem_get_info(pool.device)[0] < _GRAPHS_SHARE * total:
+                self._captured[shape] = self._capture(pack([], shape, pool).to(pool.device), shape)
+        taken, seconds = free - torch.cuda.mem_get_info(pool.device)[0], time.monotonic() - started
+        told = (len(self._captured), len(shapes), seconds, taken / 2**30)
+        logger.info("%d of %d CUDA graphs captured in %.1f s, %.2f GiB", *told)
+
+    def shape_for(self, shape: StaticShape) -> StaticShape:
+        """The smallest captured shape that holds `shape`; itself where none does."""
+        return min((one for one in self._captured if one.holds(shape)), key=StaticShape.cost, default=shape)
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
+        if shape not in self._captured:
+            return self._step(packed, shape)
         graph, buffer, result = self._captured[shape]
         buffer.copy_(packed)
         graph.replay()

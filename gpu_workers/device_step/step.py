@@ -14,7 +14,7 @@ Draws are those of `sampler`: the same masks and uniform numbers, and the same f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product
 
 import numpy as np
@@ -39,6 +39,10 @@ _FLOATS = ("temperature", "top_p", "min_p")
 _TOKENS = len(_INTEGERS) + len(_FLOATS)
 _SHORTEST_KV = 64
 _COARSE = 4
+MOST_SHAPES = 40
+"""That are captured in CUDA graphs: each takes a fraction of a second, and memory."""
+_KINDS = ((True, True), (True, False), (False, False))
+"""`masked` and `truncates` of captured shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,7 @@ class StaticRow:
 
 @dataclass(frozen=True, slots=True)
 class StaticShape:
-    """What a captured step is fixed to: few enough shapes to capture all of them before a model serves.
-
-    Numbers of tokens are powers of four, up to the most there can be. `masked`: masks are looked up, for all rows;
+    """What a static step is fixed to. `masked`: masks are looked up, for all rows;
     otherwise no grammar code at all. `truncates`: top-k or top-p is on. `drafts`: a head drafts for the next step.
     """
 
@@ -75,6 +77,15 @@ class StaticShape:
     truncates: bool
     drafts: bool = False
 
+    def cost(self) -> tuple[int, ...]:
+        """To compare shapes by: how many keys its queries look at, then what else it does."""
+        return self.rows * self.queries * self.kv_length, self.truncates, self.masked
+
+    def holds(self, other: StaticShape) -> bool:
+        """Whether a step of the other shape can run as one of this, padded."""
+        own, others = (astuple(shape) for shape in (self, other))
+        return all(size >= needed for size, needed in zip(own, others, strict=True))
+
 
 def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: int = 2, many: int = 0) -> StaticShape:
     """The smallest shape that holds `rows`, of at most `queries` tokens each: their number is a power of `fineness`.
@@ -83,7 +94,7 @@ def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: in
     """
     longest = max(row.past + len(row.token_ids) + many * row.drafts for row in rows)
     return StaticShape(
-        rows=_bucket(len(rows), fineness),
+        rows=min(_bucket(len(rows), fineness), pool.slots),
         queries=min(_bucket(max(len(row.token_ids) for row in rows), _COARSE), queries),
         kv_length=_kv_bucket(longest, pool),
         masked=any(row.state for row in rows),
@@ -92,21 +103,23 @@ def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: in
     )
 
 
-def all_shapes(pool: KVPool, queries: int, fineness: int = 2, *, drafts: bool = False) -> list[StaticShape]:
-    """Every shape that `shape_of` can give for the slots of `pool`; those that need the most memory first.
+def captured_shapes(pool: KVPool, queries: int, *, drafts: bool) -> list[StaticShape]:
+    """The shapes to capture, `MOST_SHAPES` at most, those that need the most memory first: one holds whatever comes up.
 
-    `drafts`: there is a head.
+    Sizes are a quarter of the next larger one, as far down as there is room. `drafts`: there is a head.
     """
-    sizes = product(
-        {_bucket(rows, fineness) for rows in range(1, pool.slots + 1)},
-        {min(_bucket(fed, _COARSE), queries) for fed in range(1, queries + 1)},
-        {_kv_bucket(length, pool) for length in range(1, pool.length + 1)},
-        (True, False),
-        (True, False),
-        (True, False) if drafts else (False,),
-    )
-    shapes = [StaticShape(*size) for size in sizes]
-    return sorted(shapes, key=lambda shape: shape.rows * shape.queries * shape.kv_length, reverse=True)
+    fed = sorted({1, queries})
+    rows, lengths = [pool.slots], [pool.length]
+    room = MOST_SHAPES // (len(_KINDS) * len(fed))
+    growing = True
+    while growing:
+        growing = False
+        for sizes, others, least in ((rows, lengths, 1), (lengths, rows, _SHORTEST_KV)):
+            if sizes[-1] > least and (len(sizes) + 1) * len(others) <= room:
+                sizes.append(max(least, -(-sizes[-1] // _COARSE)))
+                growing = True
+    shapes = [StaticShape(*sizes, *kind, drafts=drafts) for sizes in product(rows, fed, lengths) for kind in _KINDS]
+    return sorted(shapes, key=StaticShape.cost, reverse=True)
 
 
 def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
@@ -233,7 +246,6 @@ def _draw(
     scores = masked_scores(logits, rows, places, torch.where(temperature > 0, temperature, 1.0))
     largest = scores.argmax(-1)
     drawn = inverse_cdf(filtered(scores.exp_(), settings), uniform)
-    drawn = drawn.clamp(max=logits.shape[1] - 1)  # not a number would be past the end
     return torch.where(temperature > 0, drawn, largest)
 
 

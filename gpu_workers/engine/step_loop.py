@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.device_step.plan import DevicePlan, Drawn, device_step
+from gpu_workers.device_step.plan import DevicePlan, device_step
 from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Inbox
 from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
 from gpu_workers.engine.scheduler import GROUP_TOKENS, Scheduler, StepPlan
@@ -35,9 +35,10 @@ from gpu_workers.model.loader import LoadedModel
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox
 from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
-from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
+from gpu_workers.sampling.sampler import Draw, Drawn, Prepared, Sampler
 from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
+from gpu_workers.transfers import HostCopy
 from grammar_workers import GrammarError
 from grammar_workers.logs import get_logger
 
@@ -51,6 +52,17 @@ class Pass:
     plan: StepPlan
     device: DevicePlan | None
     wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What the host has not read of a forward pass: its rows' sequences, whether each row is `finite`, bool [rows], and
+    what `device` has drawn.
+    """
+
+    rows: list[Sequence]
+    finite: HostCopy
+    device: DevicePlan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,7 @@ class StepLoop(threading.Thread):
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[Any]] = set()
         self._progressed = False
+        self._unread: Unread | None = None
         self._start_pass: Launch = when_awaited
         self._pass_running = False
         self._ended_meanwhile: list[tuple[Sequence, bool]] = []
@@ -239,27 +252,34 @@ class StepLoop(threading.Thread):
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def _commit(self, running: Pass, hidden_states: Tensor) -> None:
-        """Hands each sequence its rows of the step. A row that is not finite is that sequence's failure."""
+        """Hands each sequence its rows of the step. The device may still be computing them: nothing is read here."""
         plan = running.plan
         self.scheduler.commit(plan)
         self._release_slots()
-        drawn: dict[Sequence, Drawn] = {}
-        if self._device_step is not None and running.device is not None:
-            drawn = self._device_step.drawn(running.device)
         self._progressed = True
         self.failed_steps = 0
         self.statistics.steps += 1
         self.statistics.fed_tokens += sum(len(part.token_ids) for part in plan.scheduled)
         self.statistics.drafted_tokens += sum(plan.drafts)
-        finite = torch.isfinite(hidden_states).all(-1).tolist()
-        first = 0
+        rows: list[Sequence] = []
         for sequence, part in zip(plan.sequences, plan.scheduled, strict=True):
-            last = first + part.wanted
             if part.wanted:
-                sequence.receive(hidden_states[first:last], drawn.get(sequence, ()))
-                if not all(finite[first:last]):
-                    self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
-            first = last
+                sequence.receive(hidden_states[len(rows) : len(rows) + part.wanted])
+                rows += [sequence] * part.wanted
+        self._unread = Unread(rows, HostCopy(torch.isfinite(hidden_states).all(-1)), running.device)
+
+    def _read_pass(self) -> None:
+        """Waits for the pass. Sequences get what was drawn on the device; a row that is not finite ends its own."""
+        unread, self._unread = self._unread, None
+        if unread is None:
+            return
+        if self._device_step is not None and unread.device is not None:
+            for sequence, drawn in self._device_step.drawn(unread.device).items():
+                sequence.receive_drawn(drawn)
+        overflowed = RequestError("the model overflowed", code="not_finite", status=500)
+        for sequence, finite in zip(unread.rows, unread.finite.read().tolist(), strict=True):
+            if not finite:
+                self._end(sequence, "error", overflowed)
 
     def _release_slots(self) -> None:
         """Nothing writes to the pool any more: those that ended meanwhile leave their slots."""
@@ -277,44 +297,54 @@ class StepLoop(threading.Thread):
         """
         candidates = [sequence for sequence in candidates if sequence.hidden_state is not None]
         prepared = {} if batch is None else batch.draws
-        taken = self._take_drawn(candidates)
-        candidates = [sequence for sequence in candidates if sequence not in taken]
-        self._wait_for_masks(sequence for sequence in candidates if sequence not in prepared)
+        device = None if self._unread is None else self._unread.device
+        on_device = set() if device is None else device.drawing
+        on_host = [sequence for sequence in candidates if sequence not in on_device and sequence.drawn is None]
+        self._wait_for_masks(sequence for sequence in on_host if sequence not in prepared)
         drawing: dict[Sequence, Draw] = {}
-        for sequence in candidates:
+        for sequence in on_host:
             with self._guard(sequence):
                 if (draw := prepared.get(sequence) or sequence.draw()) is not None:
                     drawing[sequence] = draw
-        if drawing:
-            self._draw(drawing, batch)
+        draws = self._draw(drawing, batch) if drawing else None
+        self._read_pass()
+        taken = self._take_drawn(candidates)
+        if draws is not None:
+            self._take_draws(*draws)
         self.statistics.sampled_tokens += len(drawing) + len(taken)
         self.statistics.masks += sum(sequence.constraint is not None for sequence in (*taken, *drawing))
         self._progressed |= bool(drawing or taken)
-        going_on = [sequence for sequence in (*taken, *drawing) if sequence.hidden_state is not None]
+        going_on = [one for one in (*taken, *drawing) if one in self._live and one.hidden_state is not None]
         self.statistics.accepted_tokens += len(going_on)
         return going_on
 
     def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
         """Appends the next tokens that were drawn on the device, where sequences are ready for them."""
-        taken = {sequence: token_id for sequence in candidates if (token_id := sequence.drawn) is not None}
+        alive = [sequence for sequence in candidates if sequence in self._live]
+        taken = {sequence: token_id for sequence in alive if (token_id := sequence.drawn) is not None}
         for sequence, token_id in taken.items():
             with self._guard(sequence):
                 sequence.append(token_id)
         return taken
 
-    def _draw(self, drawing: dict[Sequence, Draw], batch: Batch | None) -> None:
-        """Draws and appends a token each; `batch`: the same draws, if none has changed, prepared already."""
+    def _draw(self, drawing: dict[Sequence, Draw], batch: Batch | None) -> tuple[Batch, Tensor, Drawn]:
+        """Gives the device the draws and their hidden states [n, H]; `batch`: the same draws, if prepared already."""
         if batch is None or drawing.keys() != batch.draws.keys():
             batch = Batch(drawing, self.sampler.prepare(list(drawing.values())))
-        sequences, draws = list(batch.draws), list(batch.draws.values())
-        rows = [sequence.hidden_state for sequence in sequences if sequence.hidden_state is not None]
+        rows = [sequence.hidden_state for sequence in batch.draws if sequence.hidden_state is not None]
         hidden_states = torch.stack(rows)
-        token_ids = self.sampler.finish(hidden_states, batch.prepared)
+        return batch, hidden_states, self.sampler.draw(hidden_states, batch.prepared)
+
+    def _take_draws(self, batch: Batch, hidden_states: Tensor, drawn: Drawn) -> None:
+        """Appends the tokens that were drawn."""
+        sequences, draws = list(batch.draws), list(batch.draws.values())
+        token_ids = drawn.token_ids()
         told = reports(self.sampler.head, hidden_states, draws, token_ids)
         self.rejection_meter.measure(hidden_states, draws, self.statistics.steps)
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
-            with self._guard(sequence):
-                sequence.append(token_id, report)
+            if sequence in self._live:  # those that overflowed have ended
+                with self._guard(sequence):
+                    sequence.append(token_id, report)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 

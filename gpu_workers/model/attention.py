@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from gpu_workers.model.kv_pool import KVPool
+from gpu_workers.transfers import to_device
 
 IMPLEMENTATION = "turnstile_slots"
 _KV_BUCKET = 64
@@ -45,7 +46,7 @@ class CausalMask:
             allowed = self._keys <= self._positions
             if window is not None:
                 allowed &= self._keys > self._positions - window
-            self._made[window] = None if allowed.all() else torch.from_numpy(allowed).to(self._device)
+            self._made[window] = None if allowed.all() else to_device(allowed, self._device)
         return self._made[window]
 
 
@@ -125,9 +126,9 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
     )
     if tokens == rows * queries:
         return DecodeGroup(rows, queries, tokens, reads)
-    padded = torch.from_numpy((np.cumsum(fed)[:, None] - fed + query).ravel())
-    real = torch.from_numpy(np.flatnonzero(np.arange(queries) < fed))
-    return DecodeGroup(rows, queries, tokens, reads, padded.to(pool.device), real.to(pool.device))
+    padded = to_device((np.cumsum(fed)[:, None] - fed + query).ravel(), pool.device)
+    real = to_device(np.flatnonzero(np.arange(queries) < fed), pool.device)
+    return DecodeGroup(rows, queries, tokens, reads, padded, real)
 
 
 def static_plan(pool: KVPool, slot: Tensor, position: Tensor, read: Tensor, kv_length: int) -> AttentionPlan:
@@ -152,7 +153,7 @@ def _cache_read(pool: KVPool, rows: slice, slots: list[int], positions: NDArray[
     if len(slots) > 1:  # one row alone needs no mask
         kv_length = min(-(-kv_length // _KV_BUCKET) * _KV_BUCKET, pool.length)
     adjacent = slots[-1] - slots[0] == len(slots) - 1
-    where = slice(slots[0], slots[-1] + 1) if adjacent else torch.tensor(slots, device=pool.device)
+    where = slice(slots[0], slots[-1] + 1) if adjacent else to_device(torch.tensor(slots), pool.device)
     return CacheRead(rows, where, kv_length, CausalMask(positions, kv_length, pool.device))
 
 

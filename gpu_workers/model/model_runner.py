@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from gpu_workers.model.attention import AttentionPlan, DecodeGroup, Segment, decode_group, segment
 from gpu_workers.model.kv_pool import KVPool
+from gpu_workers.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ModelRunner:
         return self._hidden_states(flat[:1], flat[1:], plan, kept)
 
     def _hidden_states(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
-        index = torch.tensor(kept, dtype=torch.int64, device=input_ids.device)
+        index = to_device(torch.tensor(kept, dtype=torch.int64), self._pool.device)
         arguments = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": False, "attention_plan": plan}
         if self._separable:
             return self._model.base_model(**arguments).last_hidden_state[0, index]
@@ -85,5 +86,5 @@ def lay_out(
         slots += [part.slot] * len(part.token_ids)
         kept += range(len(token_ids) - part.wanted, len(token_ids))
     # One host buffer, one copy to the device.
-    flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(pool.device)
+    flat = to_device(np.array([token_ids, positions, slots]), pool.device)
     return flat[:2], AttentionPlan(pool, flat[2], flat[1], group, tuple(segments)), kept

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
+from gpu_workers.transfers import to_device
 
 _TABLE_NBYTES = 32 << 20
 
@@ -55,7 +56,7 @@ class DeviceRows:
             self._upload([self._take(identity, needed[identity]) for identity in new], [needed[one] for one in new])
         placed = np.full(many, -1)
         placed[list(masked)] = [self._place_of[id(row)] for row in rows]
-        return self._sent(torch.from_numpy(placed))
+        return to_device(placed, self._device)
 
     def _take(self, identity: int, row: AllowedTokens) -> int:
         """A free place, or that of the row used longest ago."""
@@ -71,14 +72,8 @@ class DeviceRows:
         for line, row in zip(words, rows, strict=True):
             known = min(len(row.mask), self._words)
             line[:known] = row.mask[:known]
-        self._table[self._sent(torch.tensor(places))] = self._sent(torch.from_numpy(words.view(np.int32)))
+        self._table[to_device(torch.tensor(places), self._device)] = to_device(words.view(np.int32), self._device)
         self.uploaded += len(rows)
-
-    def _sent(self, values: Tensor) -> Tensor:
-        """A copy on the device that the host does not wait for; PyTorch keeps pinned memory until it has been read."""
-        if self._device.type != "cuda":
-            return values.to(self._device)
-        return values.pin_memory().to(self._device, non_blocking=True)
 
     def _grow(self, capacity: int) -> None:
         table = self._empty(capacity)

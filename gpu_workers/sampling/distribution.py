@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.truncation import drop_unlikely, truncate
+from gpu_workers.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,15 @@ class DrawSettings:
 
 def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> DrawSettings:
     """The settings of `rows`, none of them greedy."""
-    temperature = torch.tensor([row.temperature for row in rows], dtype=torch.float64).to(device)
+    temperature = to_device(torch.tensor([row.temperature for row in rows], dtype=torch.float64), device)
     top_k = top_p = min_p = truncated = None
     if index := [i for i, row in enumerate(rows) if row.top_k > 0 or row.top_p < 1]:
-        top_k = torch.tensor([rows[i].top_k for i in index]).to(device)
-        top_p = torch.tensor([rows[i].top_p for i in index], dtype=torch.float64).to(device)
+        top_k = to_device(torch.tensor([rows[i].top_k for i in index]), device)
+        top_p = to_device(torch.tensor([rows[i].top_p for i in index], dtype=torch.float64), device)
         if len(index) < len(rows):
-            truncated = torch.tensor(index).to(device)
+            truncated = to_device(torch.tensor(index), device)
     if any(row.min_p for row in rows):
-        min_p = torch.tensor([row.min_p for row in rows], dtype=torch.float64).to(device)
+        min_p = to_device(torch.tensor([row.min_p for row in rows], dtype=torch.float64), device)
     return DrawSettings(temperature, top_k=top_k, top_p=top_p, min_p=min_p, truncated=truncated)
 
 
@@ -81,8 +82,20 @@ def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
     near-uniform choices.
     """
-    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    return column_at(weights, weights.cumsum(-1, dtype=torch.float64), uniform)
+
+
+def column_at(weights: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """`inverse_cdf` where the sums float64 [n, K] of the weights are known.
+
+    A device adds in parallel: a sum may exceed the one before by an ulp where the weight is 0. Such a column is never
+    drawn, but the likeliest one instead. Nor is one past the end, where weights are not numbers.
+    """
     total = cumulative[:, -1:]
     # Rounding may lift u * total to total itself, past the last column.
     target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    column = torch.searchsorted(cumulative, target, right=True).clamp(max=weights.shape[1] - 1)
+    sure = weights.gather(1, column) > 0
+    if weights.device.type == "cpu" and not torch.compiler.is_compiling() and bool(sure.all()):
+        return column[:, 0]
+    return torch.where(sure, column, weights.argmax(-1, keepdim=True))[:, 0]

@@ -9,7 +9,6 @@ and where Triton is missing, operations of PyTorch, number for number the same.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 
 import torch
@@ -19,6 +18,7 @@ from gpu_workers.sampling.distribution import scaled
 
 BITS = 32
 """Tokens of one word of a mask row."""
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def masked_scores(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def masked_scores(logits: Tensor, rows: Tensor | None, places: Tensor | None, te
     are None where nobody has one. Tokens past 32 W are forbidden. `temperature` float64 [n], not 0, is
     rounded to the scores' type.
     """
-    if logits.device.type == "cuda" and logits.dtype != torch.float64 and _has_triton():
+    if logits.device.type == "cuda" and logits.dtype != torch.float64 and _HAS_TRITON:
         from gpu_workers.sampling.masked_scores_kernel import masked_scores_on_cuda
 
         return masked_scores_on_cuda(logits, rows, places, temperature.float())
@@ -51,8 +51,3 @@ def unpacked(words: Tensor, tokens: int) -> Tensor:
     shifts = torch.arange(BITS, dtype=torch.int32, device=words.device)
     bits = ((words[:, :, None] >> shifts) & 1).flatten(1)[:, :tokens] != 0
     return torch.nn.functional.pad(bits, (0, tokens - bits.shape[1])) if bits.shape[1] < tokens else bits
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

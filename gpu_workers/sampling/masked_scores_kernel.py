@@ -15,8 +15,16 @@ _BLOCK = 2048
 _WARPS = 8
 
 
+@torch.library.custom_op(
+    "turnstile::masked_scores",
+    mutates_args=(),
+    schema="(Tensor logits, Tensor? rows, Tensor? places, Tensor temperature) -> Tensor",
+)
 def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
-    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32."""
+    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32.
+
+    An operation of its own: `torch.compile` looks neither into Triton nor at the choice of a device.
+    """
     lines, tokens = logits.shape
     scores = torch.empty(lines, tokens, dtype=torch.float32, device=logits.device)
     words, stride = (0, 0) if rows is None else (rows.shape[1], rows.stride(0))
@@ -26,6 +34,11 @@ def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | 
             SMALLEST=torch.finfo(torch.float32).tiny, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip
     return scores
+
+
+@masked_scores_on_cuda.register_fake
+def _(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
+    return logits.new_empty(logits.shape, dtype=torch.float32)
 
 
 @triton.jit
@@ -64,6 +77,7 @@ def _masked(logits, row, place, start, tokens, words, BLOCK: tl.constexpr):  # t
     at = start + tl.arange(0, BLOCK)
     value = tl.load(logits + at, mask=at < tokens, other=float("-inf")).to(tl.float32)
     if row is not None:
-        word = tl.load(row + (at >> 5), mask=(place >= 0) & ((at >> 5) < words), other=0)
-        value = tl.where((place < 0) | (((word >> (at & 31)) & 1) != 0), value, float("-inf"))
+        known = tl.where(place < 0, 0, words)
+        word = tl.load(row + (at >> 5), mask=(at >> 5) < known, other=0) | tl.where(place < 0, -1, 0)
+        value = tl.where(((word >> (at & 31)) & 1) != 0, value, float("-inf"))
     return value

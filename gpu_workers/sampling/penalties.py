@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpu_workers.request import SamplingParameters
+from gpu_workers.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ def adjust(
         biases.append(one.bias[present])
         repetitions.append(one.repetition[present])
         subtractions.append(one.subtracted[present])
-    index = torch.from_numpy(np.stack([np.concatenate(rows), np.concatenate(places)])).to(logits.device)
+    index = to_device(np.stack([np.concatenate(rows), np.concatenate(places)]), logits.device)
     numbers = np.stack([np.concatenate(biases), np.concatenate(repetitions), np.concatenate(subtractions)])
-    bias, repetition, subtracted = torch.from_numpy(numbers).to(logits.device, logits.dtype)
+    bias, repetition, subtracted = to_device(numbers, logits.device, logits.dtype)
     values = logits[index[0], index[1]] + bias
     limits = torch.finfo(logits.dtype)
     repetition = repetition.clamp(min=limits.tiny)  # rounded to 0 it would make NaN of a forbidden token's -inf

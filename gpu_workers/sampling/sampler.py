@@ -33,6 +33,7 @@ from gpu_workers.sampling.masked_scores import masked_scores
 from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.sampling.randomness import Stream, uniforms
 from gpu_workers.sampling.verification import Proposal, Verification
+from gpu_workers.transfers import HostCopy, to_device
 from grammar_workers.matching.masks import forbid_unmasked
 
 _CACHED_SUMS = 1 << 17
@@ -69,14 +70,15 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How rows [n] choose among their columns, but for the logits. `greedy` and `drawn` are the rows of either kind.
+    """How rows [n] choose among their columns, but for the logits.
 
-    `settings` and `uniform` (float64 [len(drawn)]) are of the latter; `verification` numbers its rows among them.
+    `many` of them are drawn, `drawn` int64 [many] on the device, None: all or none; the others take the largest.
+    `settings` and `uniform` (float64 [many]) are of those drawn; `verification` numbers its rows among them.
     """
 
     adjustments: list[tuple[int, Adjustment]]
-    greedy: list[int]
-    drawn: list[int]
+    many: int
+    drawn: Tensor | None
     settings: DrawSettings
     uniform: Tensor
     verification: Verification | None
@@ -84,13 +86,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Rows `rows` of a batch that need the columns `union` int64 [U] alone.
+    """Rows `rows` of a batch that need the columns `union` int64 [U] alone; `index`: the same, int64 [n], None: all.
 
     Row i has `columns[i]` of them, int64 [n, K] padded at the end, and `padding` bool [n, K]; both are None where there
     is one row, which needs all of them.
     """
 
     rows: list[int]
+    index: Tensor | None
     choice: Choice
     allowed: list[NDArray[np.int64]]
     union: Tensor
@@ -100,13 +103,14 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well.
+    """Rows `rows` of a batch that need all columns; `index` int64 [n]: the same, None: all rows.
 
-    `places`: where the mask rows of all are on a device, int64 [n], None on a CPU and where no row has one;
-    `temperature` float64 [n], 1 for greedy rows.
+    `excluded` int64 [2, m]: places that are forbidden as well. `places` int64 [n]: where the mask rows of all are on a
+    device, None on a CPU and where no row has one; `temperature` float64 [n], 1 for greedy rows.
     """
 
     rows: list[int]
+    index: Tensor | None
     choice: Choice
     masked: list[int]
     allowed: list[AllowedTokens]
@@ -125,9 +129,30 @@ class Prepared:
     dense: DenseRows | None
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Draws that the device has been given. `columns` int64: of the sparse rows, then of the dense ones."""
+
+    prepared: Prepared
+    columns: HostCopy | None
+
+    def token_ids(self) -> list[int]:
+        """The token of each row; waits for the device."""
+        columns = [] if self.columns is None else self.columns.read().tolist()
+        tokens, sparse, dense = dict(self.prepared.forced), self.prepared.sparse, self.prepared.dense
+        if sparse is not None:
+            chosen = zip(sparse.rows, sparse.allowed, columns, strict=False)
+            tokens.update((row, int(allowed[column])) for row, allowed, column in chosen)
+        if dense is not None:
+            tokens.update(zip(dense.rows, columns[-len(dense.rows) :], strict=True))
+        return [tokens[i] for i in range(self.prepared.many)]
+
+
 @dataclass(slots=True)
 class Sampler:
-    """Batched sampling over rows with different settings, in two parts: `prepare` needs nothing from the device."""
+    """Batched sampling over rows with different settings, in three parts: what the host prepares, what the device is
+    given, and the tokens that it has drawn, which alone are waited for.
+    """
 
     head: OutputHead
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -139,7 +164,7 @@ class Sampler:
 
     def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
         """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        return self.finish(hidden_states, self.prepare(draws))
+        return self.draw(hidden_states, self.prepare(draws)).token_ids()
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
         """The host's part: rows by kind, columns, penalties, random numbers."""
@@ -157,60 +182,68 @@ class Sampler:
         return Prepared(
             len(draws),
             forced,
-            self._prepare_sparse(sparse, [draws[i] for i in sparse]) if sparse else None,
-            self._prepare_dense(dense, [draws[i] for i in dense]) if dense else None,
+            self._prepare_sparse(sparse, draws) if sparse else None,
+            self._prepare_dense(dense, draws) if dense else None,
         )
 
     @torch.inference_mode()
-    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
-        """The device's part: a token id for each row of hidden_states [n, H]."""
-        tokens = dict(prepared.forced)
+    def draw(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
+        """The device's part, hidden_states [n, H] of all rows; nothing is waited for."""
+        columns = []
         if (sparse := prepared.sparse) is not None:
-            tokens.update(zip(sparse.rows, self._sparse(_rows(hidden_states, sparse.rows), sparse), strict=True))
+            columns.append(self._sparse(_rows(hidden_states, sparse.index), sparse))
         if (dense := prepared.dense) is not None:
-            tokens.update(zip(dense.rows, self._dense(_rows(hidden_states, dense.rows), dense), strict=True))
+            columns.append(self._dense(_rows(hidden_states, dense.index), dense))
         self.counts.forced += len(prepared.forced)
         self.counts.sparse += 0 if sparse is None else len(sparse.rows)
         self.counts.dense += 0 if dense is None else len(dense.rows)
-        return [tokens[i] for i in range(prepared.many)]
+        return Drawn(prepared, HostCopy(torch.cat(columns)) if columns else None)
 
-    def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
+    def _prepare_sparse(self, rows: list[int], batch: Sequence[Draw]) -> SparseRows:
         """The union of the allowed columns is projected once; then each row gathers its own."""
+        draws, index = [batch[i] for i in rows], self._index(rows, len(batch))
         allowed = [draw.allowed.token_ids for draw in draws if draw.allowed and draw.allowed.token_ids is not None]
         counts = np.array([len(token_ids) for token_ids in allowed])
         choice = self._choice(draws, allowed, int(counts.max()))
         if len(rows) == 1:
-            return SparseRows(rows, choice, allowed, torch.from_numpy(allowed[0]).to(self.device), None, None)
+            return SparseRows(rows, index, choice, allowed, to_device(allowed[0], self.device), None, None)
         union, place = np.unique(np.concatenate(allowed), return_inverse=True)
         real = np.arange(counts.max()) < counts[:, None]
         columns = np.zeros(real.shape, dtype=np.int64)
         columns[real] = place
-        tensors = (torch.from_numpy(array).to(self.device) for array in (union, columns, ~real))
-        return SparseRows(rows, choice, allowed, *tensors)
+        tensors = (to_device(array, self.device) for array in (union, columns, ~real))
+        return SparseRows(rows, index, choice, allowed, *tensors)
 
-    def _sparse(self, hidden_states: Tensor, group: SparseRows) -> list[int]:
+    def _sparse(self, hidden_states: Tensor, group: SparseRows) -> Tensor:
+        """Columns int64 [n], numbered as in `group.allowed`."""
         logits = self.head.columns(hidden_states, group.union)
         if group.columns is not None and group.padding is not None:
             logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
-        chosen = choose_columns(logits, group.choice, group.allowed)
-        return [int(token_ids[column]) for token_ids, column in zip(group.allowed, chosen, strict=True)]
+        return choose_columns(logits, group.choice, group.allowed)
 
-    def _prepare_dense(self, rows: list[int], draws: list[Draw]) -> DenseRows:
+    def _prepare_dense(self, rows: list[int], batch: Sequence[Draw]) -> DenseRows:
+        draws = [batch[i] for i in rows]
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
         masked = [i for i, draw in enumerate(draws) if draw.allowed is not None]
         allowed = [draw.allowed for draw in draws if draw.allowed is not None]
         temperature = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], dtype=torch.float64)
         return DenseRows(
             rows,
+            self._index(rows, len(batch)),
             self._choice(draws, None, self.head.token_limit),
             masked,
             allowed,
-            torch.tensor(excluded, device=self.device).T if excluded else None,
+            to_device(torch.tensor(excluded), self.device).T if excluded else None,
             None if self.device.type == "cpu" or not masked else self._device_rows.places(len(rows), masked, allowed),
-            temperature.to(self.device),
+            to_device(temperature, self.device),
         )
 
-    def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
+    def _index(self, rows: list[int], many: int) -> Tensor | None:
+        """Some rows of a batch of `many`, ascending; None where it is all of them."""
+        return None if len(rows) == many else to_device(torch.tensor(rows), self.device)
+
+    def _dense(self, hidden_states: Tensor, group: DenseRows) -> Tensor:
+        """Columns int64 [n], which are token ids."""
         logits = self.head.logits(hidden_states)
         if logits.device.type == "cpu" and logits.dtype == torch.float32:
             return choose_columns(self._masked(logits, group), group.choice)
@@ -244,8 +277,8 @@ class Sampler:
         rows = [draws[i] for i in drawn]
         return Choice(
             [(i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None],
-            [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0],
-            drawn,
+            len(drawn),
+            self._index(drawn, len(draws)) if drawn else None,
             draw_settings([draw.sampling for draw in rows], self.device),
             self._uniforms(rows, Stream.SAMPLE),
             self._verification(draws, drawn, columns, width),
@@ -259,9 +292,9 @@ class Sampler:
             return None
         placed = [proposal.over(None if columns is None else columns[i], width) for _, i, proposal in rows]
         return Verification(
-            torch.tensor([row for row, _, _ in rows], device=self.device),
-            torch.from_numpy(np.stack([probabilities for probabilities, _ in placed])).to(self.device),
-            torch.tensor([column for _, column in placed], device=self.device),
+            to_device(torch.tensor([row for row, _, _ in rows]), self.device),
+            to_device(np.stack([probabilities for probabilities, _ in placed]), self.device),
+            to_device(torch.tensor([column for _, column in placed]), self.device),
             self._uniforms([draws[i] for _, i, _ in rows], Stream.ACCEPT),
         )
 
@@ -274,12 +307,12 @@ class Sampler:
             stream,
             [draw.attempt for draw in draws],
         )
-        return torch.from_numpy(numbers).to(self.device)
+        return to_device(numbers, self.device)
 
 
-def _rows(hidden_states: Tensor, rows: list[int]) -> Tensor:
-    """Some rows of a batch, ascending; no copy where it is all of them."""
-    return hidden_states if len(rows) == len(hidden_states) else hidden_states[rows]
+def _rows(hidden_states: Tensor, index: Tensor | None) -> Tensor:
+    """Some rows of a batch; no copy where it is all of them."""
+    return hidden_states if index is None else hidden_states[index]
 
 
 def _excluded(logits: Tensor, group: DenseRows) -> Tensor:
@@ -289,10 +322,10 @@ def _excluded(logits: Tensor, group: DenseRows) -> Tensor:
     return logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
 
 
-def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:
+def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> Tensor:
     """One column per row of masked logits [n, K]: after bias and penalties the largest for temperature 0, else drawn.
 
-    `columns[row]`: the token ids that the row's first columns stand for; None when column = token id.
+    int64 [n]. `columns[row]`: the token ids that the row's first columns stand for; None when column = token id.
     """
     if choice.adjustments:
         logits = adjust(logits, choice.adjustments, columns)
@@ -301,15 +334,13 @@ def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.
     return _choose(logits, choice, lambda drawn: draw_weights(drawn, choice.settings))
 
 
-def _choose(scores: Tensor, choice: Choice, weights_of: Callable[[Tensor], Tensor]) -> list[int]:
+def _choose(scores: Tensor, choice: Choice, weights_of: Callable[[Tensor], Tensor]) -> Tensor:
     """The column of each row of scores [n, K]: the largest, or drawn by what `weights_of` makes of the rows drawn."""
-    if not choice.drawn:
-        return scores.argmax(-1).tolist()
-    if not choice.greedy:
-        return _draw(weights_of(scores), choice).tolist()
-    chosen = dict(zip(choice.greedy, scores[choice.greedy].argmax(-1).tolist(), strict=True))
-    chosen |= zip(choice.drawn, _draw(weights_of(scores[choice.drawn]), choice).tolist(), strict=True)
-    return [chosen[i] for i in range(len(scores))]
+    if not choice.many:
+        return scores.argmax(-1)
+    if choice.drawn is None:
+        return _draw(weights_of(scores), choice)
+    return scores.argmax(-1).index_copy(0, choice.drawn, _draw(weights_of(scores[choice.drawn]), choice))
 
 
 def _draw(weights: Tensor, choice: Choice) -> Tensor:

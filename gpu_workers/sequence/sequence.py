@@ -258,14 +258,15 @@ class Sequence:
 
     # -- after a step ------------------------------------------------------------------------------------------------
 
-    def receive(self, hidden_states: Tensor, drawn: PySequence[tuple[int, int]] = ()) -> None:
-        """The step's hidden states [1 + k, H], behind the last token and behind the first k drafts.
-
-        `drawn`: tokens that were drawn from them already, each with the grammar state after it.
-        """
+    def receive(self, hidden_states: Tensor) -> None:
+        """The step's hidden states [1 + k, H], behind the last token and behind the first k drafts."""
         self.times.note("computed")
-        self._result.put(hidden_states, self.drafts, [token_id for token_id, _ in drawn])
-        if self.constraint is not None and drawn:
+        self._result.put(hidden_states, self.drafts)
+
+    def receive_drawn(self, drawn: PySequence[tuple[int, int]]) -> None:
+        """Tokens that the device has drawn from the hidden states, each with the grammar state after it."""
+        self._result.put_drawn(token_id for token_id, _ in drawn)
+        if self.constraint is not None:
             self.constraint.follow(drawn)
 
     def draw(self) -> Draw | None:

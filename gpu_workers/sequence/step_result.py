@@ -25,11 +25,15 @@ class StepResult:
         self._ahead: deque[tuple[Draft, Tensor]] = deque()
         self._drawn: deque[int] = deque()
 
-    def put(self, hidden_states: Tensor, drafts: Iterable[Draft], drawn: Iterable[int]) -> None:
-        """hidden_states [1 + k, H]: of the last token and the first k `drafts`; `drawn`: the next tokens, if known."""
+    def put(self, hidden_states: Tensor, drafts: Iterable[Draft]) -> None:
+        """hidden_states [1 + k, H]: of the last token and the first k `drafts`."""
         self.hidden_state = hidden_states[0]
         self._ahead = deque(zip(drafts, hidden_states[1:], strict=False))
-        self._drawn = deque(drawn)
+        self._drawn.clear()
+
+    def put_drawn(self, token_ids: Iterable[int]) -> None:
+        """The next tokens, drawn from the hidden states."""
+        self._drawn = deque(token_ids)
 
     @property
     def drafts(self) -> list[Draft]:

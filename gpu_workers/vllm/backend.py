@@ -116,8 +116,11 @@ class MaskBackend:
 
 
 def new_bitmask(rows: int, tokens: int) -> Tensor:
-    """int32 [rows, words] on the host, everything allowed; pinned where a GPU could copy it."""
-    return torch.full((rows, -(-tokens // 32)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+    """int32 [rows, words] on the host, everything allowed; pinned where this process has a GPU to copy it to.
+
+    With workers of their own (tensor parallelism) vLLM's engine core has none, and pinning would open a context there.
+    """
+    return torch.full((rows, -(-tokens // 32)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())
 
 
 @contextlib.contextmanager

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import checks, report
+from benchmarks.gpu import checks, pareto, parts, report
 from benchmarks.gpu.__main__ import main
+from benchmarks.gpu.checks import Check
 from benchmarks.gpu.copies import CopyCounter
 from benchmarks.gpu.figures import WAYS, Draws, Step
 from benchmarks.gpu.models import SHAPES, largest_fitting, made_vocabulary, random_llama
+from benchmarks.gpu.parts import DIFFERS, Part
+from benchmarks.gpu.report import Document
+from benchmarks.gpu.trace import Trace
 from benchmarks.gpu.workload import automata
 from gpu_workers.engine import step_loop
 from gpu_workers.sampling import sampler
@@ -35,20 +41,49 @@ def few_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_the_whole_program_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def here(command: list[str], **_: Any) -> Any:
+    """A part in this process, which has the time behind it that a new one needs to import everything."""
+    return subprocess.CompletedProcess(command, main(command[3:]))
+
+
+def test_the_whole_program_in_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "subprocess", SimpleNamespace(run=here, TimeoutExpired=subprocess.TimeoutExpired))
+    monkeypatch.setattr(checks, "static_steps", lambda device, how: Check(how, 400, 0))  # compiling takes minutes
     file = tmp_path / "gpu.json"
     assert main([*TOY, "--requests", "6", "--output", str(file)]) == 0
-    written = json.loads(file.read_text())
-    assert written["shape"] == "toy" and written["machine"]["torch"] == torch.__version__
-    assert all(check["differing"] == 0 and check["compared"] > 300 for check in written["checks"])
-    assert [step["way"] for step in written["steps"]] == [way.name for way in WAYS]
-    for step, way in zip(written["steps"], WAYS, strict=True):
-        assert step["ms"] > 0 and step["steps"] > 0
-        assert (step["on_device"] > 0.5) == (way.draws_on == "device")
-        assert step["tokens"] > 1.2 or not way.drafts
-    assert [draws["rows"] for draws in written["draws"]] == [3]
+    document = Document.read(file)
+    assert document.machine["shape"] == "toy" and document.machine["torch"] == torch.__version__
+    found = [one for entries in document.entries.values() for one in entries]
+    done = [one for one in found if isinstance(one, Check)]
+    assert len(done) > 8 and all(check.differing == 0 and check.compared > 100 for check in done)
+    steps = [one for one in found if isinstance(one, Step)]
+    assert [step.way for step in steps] == [way.name for way in WAYS]
+    for step, way in zip(steps, WAYS, strict=True):
+        assert step.ms > 0 and step.steps > 0
+        assert (step.on_device > 0.5) == (way.draws_on == "device")
+        assert step.tokens > 1.2 or not (way.drafts and way.guided)
+    assert [one.rows for one in found if isinstance(one, Draws)] == [3]
+    traced = [one for one in found if isinstance(one, Trace)]
+    assert len(traced) == 5 and all(0 < sum(one.host.values()) < 2 * one.wall for one in traced)
     printed = capsys.readouterr().out
-    assert printed.count("equal\n") == len(written["checks"]) and "missing" not in printed
+    assert printed.count("equal\n") == 2 * len(done) and "missing" not in printed
+    assert main([*TOY, "--output", str(file)]) == 0
+    assert capsys.readouterr().out == document.table() + "\n"  # nothing runs twice
+
+
+def test_parts_that_fail_are_told_and_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gpu.json"
+    first, second = Part("kernel", lambda settings, _: iter(())), Part("trace", lambda settings, _: iter(()))
+    parts.run_apart(first, ["--device", "nowhere"], file, 60)
+    parts.run_apart(second, TOY, file, 0.1)
+    assert Document.read(file).states["kernel"][0] == "ended with status 1"
+    parts.run_apart(first, TOY, file, 60)
+    states = Document.read(file).states
+    assert states["kernel"][0] == "done" and states["trace"][0] == "took more than 0 s"
+    assert main([*TOY, "--minutes", "0", "--output", str(file)]) == 2
+    assert "missing: tokens in float64, tokens in float32, compiled steps, trace" in capsys.readouterr().out
 
 
 def test_a_wrong_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +97,8 @@ def test_a_wrong_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.masks(CPU).differing == 12
 
 
-def test_a_wrong_token_is_found_and_without_time_the_checks_are_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_token_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only what `overlap` changes goes wrong: the way that everything is compared with stays as it is."""
     right = step_loop.launching
@@ -74,8 +109,28 @@ def test_a_wrong_token_is_found_and_without_time_the_checks_are_left(
         return right(device, overlap)
 
     monkeypatch.setattr(step_loop, "launching", wrong)
-    assert main([*TOY, "--requests", "3", "--minutes", "0"]) == 1
-    assert "6 of 6 cells are missing" in capsys.readouterr().out
+    assert (
+        main([*TOY, "--requests", "3", "--part", "tokens in float64", "--output", str(tmp_path / "gpu.json")])
+        == DIFFERS
+    )
+    assert "DIFFER" in capsys.readouterr().out
+
+
+def test_curves_are_of_the_steps_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def step(rows: int, way: str, ms: float, tokens: float = 1.0) -> Step:
+        return Step(4096, rows, way, ms, 10, tokens, 0.0, 0, 0)
+
+    file, picture = tmp_path / "gpu.json", tmp_path / "pareto.svg"
+    steps = [step(8, "guided", 20.0), step(1, "guided", 10.0), step(8, "drafts", 20.0, 1.5), Draws(4096, 8, 1, 1, 1, 1)]
+    Document({}, {"steps": ["done", 1]}, {"steps": steps}).write(file)
+    pareto.main([str(file), "--vocabulary", "4096", "--picture", str(picture)])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "| sequences | guided | drafts |"
+    assert printed[2:] == ["| 1 | 100 / 100 |  |", "| 8 | 50 / 400 | 75 / 600 |"]
+    drawn = ElementTree.parse(picture).getroot()
+    assert [one.tag.rsplit("}")[-1] for one in drawn].count("circle") == 3
+    with pytest.raises(SystemExit):
+        pareto.main([str(file)])
 
 
 def test_copies_are_counted_both_ways() -> None:
@@ -129,5 +184,5 @@ def test_shares_are_of_the_same_cell() -> None:
         "masks": pytest.approx(0.11 / 11),
         "masks and sampling": pytest.approx(0.61 / 11),
         "guiding by the host": pytest.approx(1 / 11),
-        "guiding by the device": pytest.approx(1 / 14),
+        "guiding by the device": pytest.approx(1 / 15),
     }

@@ -85,6 +85,34 @@ def test_a_token_reaches_its_reader_while_the_next_pass_runs(monkeypatch: pytest
     assert waited == [True] * 7
 
 
+def test_the_next_draw_is_prepared_while_the_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pass that has something to draw from waits until its draws are prepared: afterwards would be too late."""
+    prepared = threading.Event()
+    waited: list[bool] = []
+    with running_engine(config=engine_config(**OVERLAPPED), fetch=grammars(a=repeat_fsm("ab"))) as engine:
+        prepare, launch = engine.step_loop.sampler.prepare, engine.step_loop._launch
+
+        def preparing(draws: Any) -> Any:
+            made = prepare(draws)
+            if draws:
+                prepared.set()
+            return made
+
+        def launching_pass(plan: Any) -> Any:
+            prepared.clear()
+            return launch(plan)
+
+        def wait(step: int) -> None:
+            if step and all(waited):
+                waited.append(prepared.wait(20))
+
+        monkeypatch.setattr(type(engine.step_loop.sampler), "prepare", lambda _, draws: preparing(draws))
+        monkeypatch.setattr(engine.step_loop, "_launch", launching_pass)
+        during_forward(monkeypatch, engine, wait)
+        (result,) = run(engine, request("abc", grammar="a", min_tokens=12, max_tokens=12))
+    assert len(result.token_ids) == 12 and len(waited) > 8 and all(waited)
+
+
 def test_requests_that_end_while_a_pass_runs_end_once_and_keep_their_slots_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,7 +22,7 @@ from transformers import (
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row, unpack
-from gpu_workers.sampling.distribution import inverse_cdf, softmax_weights
+from gpu_workers.sampling.distribution import column_at, inverse_cdf, softmax_weights
 from gpu_workers.sampling.penalties import History, adjust, adjustment
 from gpu_workers.sampling.sampler import Draw, Sampler
 from gpu_workers.sampling.truncation import drop_unlikely, truncate, truncate_by_sorting
@@ -118,6 +118,18 @@ def test_the_largest_uniform_stays_inside() -> None:
     row = torch.full((1, 3), 0.1, dtype=torch.float32)
     row[0, 2] = 0
     assert int(inverse_cdf(row, torch.tensor([1 - 2**-53], dtype=torch.float64))) == 1
+
+
+def test_no_column_without_weight_is_drawn_whatever_the_sums_are() -> None:
+    """A parallel sum rises by an ulp where the weight is 0; sums of what is not a number find no column at all."""
+    weights = torch.tensor([[0.25, 0.0, 0.5, 0.25]]).expand(3, 4).clone()
+    cumulative = weights.double().cumsum(-1)
+    above = cumulative[0, 1].nextafter(torch.tensor(1.0, dtype=torch.float64))
+    cumulative[:, 1] = above
+    uniform = torch.tensor([0.25, 0.1, 0.9], dtype=torch.float64)
+    assert column_at(weights, cumulative, uniform).tolist() == [2, 0, 3]
+    weights[0] = torch.nan
+    assert 0 <= int(inverse_cdf(weights, uniform)[0]) < 4
 
 
 @pytest.mark.parametrize("allowed", [[3, 40, 41, 900, 999], list(range(0, 1000, 7)), None])

@@ -13,7 +13,7 @@ import torch
 
 from gpu_workers.guided.output_budget import completion_within
 from gpu_workers.request import RequestError
-from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
+from gpu_workers.vllm.backend import GrammarLoader, MaskBackend, new_bitmask
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import SCHEME, Reference
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
@@ -469,6 +469,13 @@ def test_malformed_references_are_refused_by_name(query: str) -> None:
     for text in ("0" * 64, SCHEME, SCHEME + "0" * 63, SCHEME + "A" * 64, SCHEME + "../" * 20):
         with pytest.raises(ValueError, match=r"reference|key"):
             Reference.parse(text + query)
+
+
+def test_a_bitmask_opens_no_context_on_a_gpu_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With workers of their own vLLM's engine core sees the GPU and does not use it; pinned memory would."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    bitmask = new_bitmask(2, 40)
+    assert bitmask.eq(-1).all() and bitmask.shape == (2, 2) and not torch.cuda.is_initialized()
 
 
 def test_the_backend_loads_what_others_have_compiled(tmp_path: Path) -> None:

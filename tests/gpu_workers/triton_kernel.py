@@ -3,9 +3,9 @@
     pip install triton
     python -m tests.gpu_workers.triton_kernel
 
-Scores must be equal bit for bit; the kernel must compile for NVIDIA's compute capabilities 8.0 and 9.0. Triton is no
-dependency of the project on a CPU, so this is no part of `make test`. What a GPU makes of the kernel is checked by
-`python -m benchmarks.gpu`.
+Scores must be equal bit for bit; the kernel must compile for NVIDIA's compute capabilities 8.0 and 9.0, and
+`torch.compile` must take it into a graph. Triton is no dependency of the project on a CPU, but of vLLM: `make
+test-vllm` runs this. What a GPU makes of the kernel is checked by `python -m benchmarks.gpu`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -73,6 +74,29 @@ def compile_kernel() -> None:
     print(f"compiles for {len(_TYPES)} types of logits, capabilities {', '.join(map(str, _CAPABILITIES))}")
 
 
+def trace() -> None:
+    """By `torch.compile`, whole, as in a step of a CUDA device: tensors that have a device and no values do."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from gpu_workers.sampling.masked_scores import masked_scores
+
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    with FakeTensorMode():
+        logits = torch.empty(4, 100, device="cuda:0")
+        rows = torch.empty(3, 4, dtype=torch.int32, device="cuda:0")
+        places = torch.empty(4, dtype=torch.int64, device="cuda:0")
+        temperature = torch.empty(4, dtype=torch.float64, device="cuda:0")
+        torch.compile(masked_scores, fullgraph=True, backend=keep)(logits, rows, places, temperature)
+    if "turnstile.masked_scores" not in graphs[0].code:
+        raise SystemExit("the compiler has not taken the kernel")
+    print("the compiler takes it into a graph")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=80)
@@ -84,6 +108,7 @@ def main() -> None:
     command = [sys.executable, "-m", "tests.gpu_workers.triton_kernel", "--cases", str(arguments.cases)]
     subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
     compile_kernel()
+    trace()
 
 
 if __name__ == "__main__":

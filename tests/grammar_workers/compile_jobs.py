@@ -74,7 +74,7 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
         case "break":
             raise KeyError("a bug")
         case "recurse":
-            behave(key, specification)
+            behave(key, specification, tenant)  # Python 3.13.0 does not count calls that leave arguments out
         case "nice":
             return f"{os.nice(0)} {os.sched_getscheduler(0)}".encode()
         case "environment":
