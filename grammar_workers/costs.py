@@ -10,7 +10,7 @@ from grammar_workers.json_types import target_of
 _CHANGES = (
     ("uniqueItems", "drop `uniqueItems`, or list the values of the items as `enum`"),
     ("patternProperties", "name the properties in `properties`, or use smaller counts in the patterns of names"),
-    ("pattern", "use a simpler `pattern` with smaller counts, or `maxLength` in their place"),
+    ("pattern", "use a simpler `pattern` with smaller counts; `minLength` and `maxLength` cost less than they do"),
     ("oneOf", "use `anyOf` where alternatives exclude each other, and a `const` first in each"),
     ("anyOf", "declare a property with a `const` first in each alternative, or have fewer of them"),
     ("format", "use a shorter `pattern` in place of `format`"),

@@ -76,7 +76,7 @@ class Limits:
     max_states: int = 2_000_000
     """States of the byte automaton."""
     max_regex_states: int = 20_000
-    """States of one determinised regular expression; an intersection may have five times as many."""
+    """States of one determinised regular expression; a product of some may have 15 times as many."""
     max_steps: int = 4_000_000
     """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20

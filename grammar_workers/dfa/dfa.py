@@ -162,6 +162,11 @@ class Dfa:
         return [set(row) - {DEAD} for row in self.distinct_moves.tolist()]
 
     @functools.cached_property
+    def ends(self) -> list[int]:
+        """The states in which a text may end."""
+        return [state for state, label in enumerate(self.accepting) if label]
+
+    @functools.cached_property
     def free_states(self) -> list[int]:
         """The states that every character leads back to."""
         _, column = self._spans(ALL)
@@ -232,8 +237,9 @@ ANY_TEXT = Dfa.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
 """Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
-_PRODUCT = 5
-"""A product may have so many times the states of a single automaton."""
+_PRODUCT = 15
+"""A product may have so many times the states of a single automaton: of a pattern with counts and a format, few of them
+are left when it is minimal."""
 
 
 def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits) -> Dfa:
@@ -266,7 +272,7 @@ def _product(
         for start in starts
     ]
     columns = [[letter[i] for letter in letters] for i in range(len(automata))]
-    steps = 1 + (len(letters) * len(automata) >> 2)
+    steps = 1 + (len(letters) * len(automata) >> 3)
     most = min(_PRODUCT * limits.max_regex_states, budget.left // steps + 1)
     product = reachable_tuples([automaton.table for automaton in automata], columns, most, all_alive=all_alive)
     if product is None:
@@ -281,8 +287,7 @@ def _product(
         labels[:, i] = np.array([*automaton.accepting, 0], np.int32)[tuples[:, i]]
     numbers, firsts = distinct_rows(labels)
     verdicts = np.array([int(verdict(tuple(found))) for found in labels[firsts].tolist()], np.int32)
-    table, accepted = minimal(moves, verdicts[numbers])
-    return from_table(starts, letter_at, table, accepted)
+    return from_table(starts, letter_at, *minimal(moves, verdicts[numbers]))
 
 
 def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
@@ -318,12 +323,13 @@ def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     column = [
         bisect.bisect_right(automaton.starts, start) - 1 if contains(allowed, start) else DEAD for start in starts
     ]
-    moves = np.append(automaton.table, np.full((automaton.many_states, 1), DEAD, np.int32), axis=1)[:, column]
-    return minimize(Dfa(starts, moves, automaton.accepting))
+    return minimize(from_table(starts, column, automaton.table, np.array(automaton.accepting, np.int32)))
 
 
 def relabel(automaton: Dfa, labels: Sequence[int]) -> Dfa:
     """The automaton with label i replaced by `labels[i]` (0: not accepted any more)."""
+    if list(labels) == list(range(len(labels))):
+        return automaton
     relabelled = dataclasses.replace(automaton, accepting=tuple([labels[label] for label in automaton.accepting]))
     after = [labels[label] for label in {*automaton.accepting} - {0}]
     # What still tells the same states apart is as minimal as before.
@@ -343,19 +349,16 @@ def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingP
     for text, label in texts.items():
         state = 0
         for character in text:
-            move = (state, classes[character])
-            known = targets.get(move)
-            if known is None:
-                known = targets[move] = len(accepting)
+            state = targets.setdefault((state, classes[character]), len(accepting))
+            if state == len(accepting):
                 accepting.append(0)
-            state = known
         accepting[state] = label
         if text in repeated:
             targets[state, classes[repeated[text]]] = state
     table = np.full((len(accepting), len(starts)), DEAD, np.int32)
     if targets:
         table[tuple(zip(*targets, strict=True))] = list(targets.values())
-    return _minimized(starts, table, np.array(accepting, np.int32))
+    return minimize(Dfa(tuple(starts), table, tuple(accepting)))
 
 
 def explore(
@@ -396,15 +399,10 @@ def minimize(automaton: Dfa) -> Dfa:
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
     """
-    return _minimized(automaton.starts, automaton.table.copy(), np.array(automaton.accepting, np.int32))
-
-
-def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]) -> Dfa:
-    """The same of a table, which is changed."""
+    starts, table = automaton.starts, automaton.table.copy()
     ends = (*starts[1:], 0x110000)
     table[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(starts, ends, strict=True)]] = DEAD
-    table, accepting = minimal(table, accepting)
-    return from_table(starts, range(len(starts)), table, accepting)
+    return from_table(starts, range(len(starts)), *minimal(table, np.array(automaton.accepting, np.int32)))
 
 
 def from_table(

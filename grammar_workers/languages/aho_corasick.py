@@ -69,12 +69,10 @@ class AhoCorasick:
         node = START
         for letter in word:
             symbol = self.symbol_of[letter]
-            child = self._children[node].get(symbol)
-            if child is None:
-                child = self._children[node][symbol] = len(self._children)
+            node = self._children[node].setdefault(symbol, len(self._children))
+            if node == len(self._children):
                 self._children.append({})
                 self.found.append(False)
-            node = child
             if self.found[node] and not self.whole_words:
                 return
         self.found[node] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
-from grammar_workers.dfa.reached import reached
+from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError, shortened
 from grammar_workers.languages.regex.compile import compile_regex
@@ -39,9 +39,12 @@ def names_tokens(table: Automaton) -> bool:
 def left_out(table: Automaton) -> list[str]:
     """Notes about the states that no accepted text visits, for whoever mistyped a name."""
     numbers = _numbers(table)
-    edges = [(numbers[one.source], numbers[one.target]) for one in table.transitions]
-    reachable = _reached([0], edges)
-    alive = _reached([numbers[name] for name in table.accepting if name in numbers], [(to, of) for of, to in edges])
+    targets: list[set[int]] = [set() for _ in numbers]
+    for one in table.transitions:
+        targets[numbers[one.source]].add(numbers[one.target])
+    reachable = reached([0], targets.__getitem__)
+    accepting = (numbers[name] for name in table.accepting if name in numbers)
+    alive = reached(accepting, sources_of(targets).__getitem__)
     groups = {
         "no accepting state can be reached from": [name for name, n in numbers.items() if n not in alive],
         "the initial state does not lead to": [name for name, n in numbers.items() if n in alive - reachable],
@@ -60,10 +63,10 @@ def automaton(table: Automaton, limits: Limits) -> Dfa:
     UnsatisfiableError where no accepting state can be reached, LimitExceededError.
     """
     moves = _Moves(table, limits)
-    if not moves.accepts_some_text():
+    found = from_table(moves.starts, moves.letter_at, *minimal(moves.rows, moves.accepting))
+    if found.is_empty:
         raise UnsatisfiableError("no accepting state can be reached from the initial one", pointer="/initial")
-    rows, labels = minimal(moves.rows, moves.accepting)
-    return from_table(moves.starts, moves.letter_at, rows, labels)
+    return found
 
 
 def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits) -> int:
@@ -174,17 +177,11 @@ class _Moves:
                 raise _ambiguous(one, f"the character {example!a}", f"/transitions/{index}/pattern")
             row[own] = target
 
-    def accepts_some_text(self) -> bool:
-        """Whether an accepting state can be reached by characters."""
-        return 0 in self.useful({})
-
     def useful(self, beside: dict[int, set[int]]) -> list[int]:
         """The states on a way from the initial to an accepting one, the initial one first; `beside`: more moves."""
-        sources, letters = np.nonzero(self.rows != DEAD)
-        pairs = np.unique(np.stack([sources, self.rows[sources, letters]], axis=1), axis=0).tolist()
-        edges = [*map(tuple, pairs), *((of, to) for of, targets in beside.items() for to in targets)]
-        reachable = _reached([0], edges)
-        alive = _reached(np.flatnonzero(self.accepting).tolist(), [(to, of) for of, to in edges])
+        targets = [{*row, *beside.get(state, ())} - {DEAD} for state, row in enumerate(self.rows.tolist())]
+        reachable = reached([0], targets.__getitem__)
+        alive = reached(np.flatnonzero(self.accepting).tolist(), sources_of(targets).__getitem__)
         return sorted(reachable & alive)
 
 
@@ -192,14 +189,6 @@ def _numbers(table: Automaton) -> dict[str | int, int]:
     """The names of the states in order, the initial one first; accepting ones only if some transition names them."""
     names = [name for one in table.transitions for name in (one.source, one.target)]
     return {name: number for number, name in enumerate(dict.fromkeys([table.initial, *names]))}
-
-
-def _reached(begin: Iterable[int], edges: Collection[tuple[int, int]]) -> set[int]:
-    """The states that the edges lead to from those of `begin`, which are among them."""
-    targets: dict[int, list[int]] = {}
-    for source, target in edges:
-        targets.setdefault(source, []).append(target)
-    return reached(begin, lambda state: targets.get(state, ()))
 
 
 def _characters(pattern: str, limits: Limits) -> Charset:

@@ -6,6 +6,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
-from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.reached import sources_of
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown import instructions as code
@@ -24,11 +27,12 @@ from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
-_MAX_LENGTH_TABLE = 50_000_000
+_MAX_LENGTH_TABLE = 100_000_000
+"""Moves that are looked at, which take a second at most."""
+_ROW_COST = 500
+"""A row of that table takes as long as so many moves, however short it is."""
 _RUN_WORTH = 3
 """Characters: from there on a walk takes many subtrees as a whole."""
-_BLOCK = 1 << 20
-"""Entries of that table that are looked at together."""
 
 
 class StringLowering:
@@ -199,9 +203,8 @@ UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u
 def _cap(intervals: Iterable[Interval]) -> int:
     """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
     bounds = list(intervals)
-    unbounded = [low for low, high in bounds if high == UNBOUNDED]
-    highest = [high for _, high in bounds if high != UNBOUNDED]
-    return max([*unbounded, *(high + 1 for high in highest)]) if unbounded else max(highest)
+    is_open = any(high == UNBOUNDED for _, high in bounds)
+    return max(low if high == UNBOUNDED else high + is_open for low, high in bounds)
 
 
 def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
@@ -224,74 +227,95 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
     characters with minimum <= c + r <= maximum.
     """
-    minimum, maximum = lengths
-    if automaton == ANY_TEXT:
-        # However large the counts: any text can go on as long as the maximum lets it.
-        return [((0, maximum if maximum == UNBOUNDED else maximum - 1),)] if maximum else [()]
-    many = automaton.many_states
-    # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
-    horizon = minimum + many if maximum == UNBOUNDED else maximum
-    remaining = _accepting_lengths(automaton, label, horizon + 1)
-    if maximum == UNBOUNDED:
-        furthest = np.where(remaining.any(axis=0), horizon - np.argmax(remaining[::-1], axis=0), -1)
-        # The counter saturates at the minimum, or beyond.
-        possible = (np.arange(minimum + 1)[:, None] + 1 + furthest >= minimum) & (furthest >= 0)
-        return [[(low, UNBOUNDED if high == minimum else high) for low, high in each] for each in _runs(possible)]
-    left = maximum - np.arange(maximum)
-    needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
-    runs: list[list[Interval]] = []
-    for block in np.array_split(remaining, 1 + remaining.size // _BLOCK, axis=1):
-        sums = np.concatenate([np.zeros((1, block.shape[1]), np.int32), np.cumsum(block, axis=0, dtype=np.int32)])
-        runs += _runs(sums[left] > sums[needed])
-    return runs
+    nearest, furthest = _ends(automaton, label)
+    # A bound that every text with the label keeps needs no guard.
+    minimum = lengths[0] if lengths[0] > nearest[0] else 0
+    maximum = lengths[1] if lengths[1] < furthest[0] else UNBOUNDED
+    if minimum == 0 or maximum == UNBOUNDED or _is_dense(automaton, label, maximum - minimum):
+        lows = [max(minimum - 1 - most, 0) for most in furthest]
+        highs = [UNBOUNDED if maximum == UNBOUNDED else maximum - 1 - fewest for fewest in nearest]
+        found = zip(lows, highs, nearest, strict=True)
+        return [[(low, high)] if fewest >= 0 and low <= high else [] for low, high, fewest in found]
+    fitting = _fitting(automaton, label, (minimum, maximum))[1:]
+    borders = np.diff(fitting.T, prepend=False, append=False, axis=1)
+    return [[(first, end - 1) for first, end in np.flatnonzero(row).reshape(-1, 2).tolist()] for row in borders]
 
 
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
     """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
-    accepting = [accepted for accepted in automaton.accepting if accepted and label in (None, accepted)]
-    if minimum == 0 and maximum == UNBOUNDED:
-        return bool(accepting)
-    if automaton == ANY_TEXT:
-        return minimum <= maximum
-    if automaton.accepting[0] and label in (None, automaton.accepting[0]) and minimum == 0:
+    fewest, most = (ends[0] for ends in _ends(automaton, label))
+    if minimum <= fewest <= maximum or minimum <= most <= maximum:
         return True
-    horizon = minimum + automaton.many_states if maximum == UNBOUNDED else maximum
-    return bool(_accepting_lengths(automaton, label, horizon + 1)[minimum:, 0].any())
+    return fewest < minimum <= maximum < most and (
+        _is_dense(automaton, label, maximum - minimum) or bool(_fitting(automaton, label, lengths)[0, 0])
+    )
 
 
-def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArray[np.bool_]:
-    """bool [horizon, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
+@functools.lru_cache(maxsize=64)
+def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
+    """Return per state the fewest and the most characters to where a text (with `label`) may end.
 
-    Rows are a function of the row before, so they become periodic; the period is found and repeated.
+    Both are -1 for a state that leads to no such end. The most are UNBOUNDED where a cycle lies on the way.
     """
-    if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
-        raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
-    accepting = np.array(automaton.accepting)
+    successors = automaton.successors
+    preceding = sources_of(successors)
+    nearest = [0 if accepted and label in (None, accepted) else -1 for accepted in automaton.accepting]
+    found = [state for state, fewest in enumerate(nearest) if fewest == 0]
+    for state in found:
+        for source in preceding[state]:
+            if nearest[source] < 0:
+                nearest[source] = nearest[state] + 1
+                found.append(source)
+    # States follow the last of their successors; those on a cycle, or before one, are never reached.
+    waiting = [sum(nearest[target] >= 0 for target in targets) for targets in successors]
+    furthest = [UNBOUNDED if many else fewest for many, fewest in zip(waiting, nearest, strict=True)]
+    found = [state for state in found if not waiting[state]]
+    for state in found:
+        for source in preceding[state]:
+            waiting[source] -= 1
+            if not waiting[source]:
+                furthest[source] = furthest[state] + 1
+                found.append(source)
+    return nearest, furthest
+
+
+def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
+    """Return whether gaps between the numbers of characters to an end are `room` numbers wide at most in each state.
+
+    A state has the numbers of its successors plus 1, and 0 where a text may end. So it is surely true if the intervals
+    from the fewest to the most of the successors leave no wider gap in any state; else False is returned.
+    """
+    nearest, furthest = _ends(automaton, label)
+    for reached, targets in zip(nearest, automaton.successors, strict=True):
+        for begin, end in sorted((nearest[target], furthest[target]) for target in targets if nearest[target] >= 0):
+            if begin - reached > room:
+                return False
+            reached = max(reached, end + 1)
+    return True
+
+
+def _fitting(automaton: Dfa, label: int | None, lengths: Interval) -> NDArray[np.bool_]:
+    """Return whether a text that has led to a state can go on to an end (with `label`) whose length is in `lengths`.
+
+    Returns:
+        bool [lengths[1] + 1, states], by the characters that have been read.
+
+    Raises:
+        LimitExceededError: The table would be too large.
+    """
+    minimum, maximum = lengths
+    moves = automaton.distinct_moves
+    if (_ROW_COST + moves.size) * maximum > _MAX_LENGTH_TABLE:
+        raise LimitExceededError(
+            f"lengths up to {maximum} characters are too large (fixed limit) beside a pattern of {len(moves)} states "
+            "that leaves out lengths in between; use a smaller maxLength, smaller counts, or only one of minLength and "
+            "maxLength"
+        )
     # The last entry stands for the dead state -1.
-    current = np.append(accepting > 0 if label is None else (accepting == label) & (accepting > 0), False)
-    seen: dict[bytes, int] = {}
-    rows: list[NDArray[np.bool_]] = []
-    while (content := current.tobytes()) not in seen and len(rows) < horizon:
-        seen[content] = len(rows)
-        rows.append(current[:-1])
-        current = np.append(current[automaton.distinct_moves].any(axis=1), False)
-    table = np.array(rows, bool)
-    if len(rows) == horizon:
-        return table
-    start = seen[content]
-    period = len(rows) - start
-    index = np.arange(horizon)
-    return table[np.where(index < len(rows), index, start + (index - start) % period)]
-
-
-def _runs(flags: NDArray[np.bool_]) -> list[list[Interval]]:
-    """Inclusive index intervals of the runs of True in each column."""
-    rows, columns = flags.shape
-    padded = np.zeros((columns, rows + 2), np.int8)
-    padded[:, 1:-1] = flags.T
-    places, edges = np.nonzero(np.diff(padded, axis=1))
-    runs: list[list[Interval]] = [[] for _ in range(columns)]
-    for column, first, end in zip(places[::2].tolist(), edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        runs[column].append((first, end - 1))
-    return runs
+    accepted = np.array([*_ends(automaton, label)[0], DEAD]) == 0
+    rows = [accepted]
+    for length in range(maximum - 1, -1, -1):
+        onwards = np.append(rows[-1][moves].any(axis=1), False)
+        rows.append(onwards | accepted if length >= minimum else onwards)
+    return np.array(rows[::-1])[:, :-1]

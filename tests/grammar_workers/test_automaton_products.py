@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_workers import Limits
+from grammar_workers.dfa import dfa
 from grammar_workers.dfa.dfa import Dfa, combine, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
@@ -53,7 +54,7 @@ def test_products_are_as_large_as_they_must_be(lengths: tuple[int, ...]) -> None
     for many in [0, least, 2 * least, *(rng.randrange(2 * least) for _ in range(20))]:
         assert bool(product.classify("a" * many)) == (many % least == 0)
     with pytest.raises(LimitExceededError, match="max_regex_states"):
-        combine(parts, all, Limits(max_regex_states=least // 5 - 1))
+        combine(parts, all, Limits(max_regex_states=least // dfa._PRODUCT - 1))
 
 
 def test_every_text_is_a_verdict_without_any_hit() -> None:

@@ -33,6 +33,12 @@ def test_the_most_expensive_place_comes_first_with_what_to_change() -> None:
     assert len(found) <= 3
 
 
+def test_no_place_with_a_length_is_told_to_have_one() -> None:
+    schema = {"type": "string", "pattern": "^(([a-z]{1,9}[0-9]?){1,90},)*$", "maxLength": 900}
+    (found,) = costs({"type": "json_schema", "schema": schema})
+    assert "or `maxLength`" not in found["change"] and "smaller counts" in found["change"]
+
+
 def test_a_rule_of_a_grammar_is_a_place() -> None:
     text = 'root ::= "x" item\nitem ::= [ab]* "a" [ab]{9}'
     found = {one["place"]: one["change"] for one in costs({"type": "grammar", "syntax": "gbnf", "text": text})}

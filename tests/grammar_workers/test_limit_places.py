@@ -10,6 +10,7 @@ from grammar_workers import Limits, compile_grammar
 from grammar_workers.errors import LimitExceededError
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
+PATTERN = "/properties/p/pattern"
 WORDS = [f"word{number}" for number in range(300)]
 STEP = {"from": 0, "to": 1}
 LARGE = "x(a|b)*a(a|b){12}"
@@ -50,7 +51,11 @@ def lark(item: str) -> dict[str, Any]:
     return grammar("lark", f'start: "x" item\nitem: {item}')
 
 
+GAPS = {"pattern": "^(?:a{1999}|a{1990}(?:a{500})*)$", "minLength": 58000, "maxLength": 58100}
+"""Lengths that only a table would tell apart."""
 CASES = [
+    (schema(format="email", pattern="^.{1,64}@.{1,255}$"), {"max_regex_states": 10_000}, PATTERN, None),
+    (schema(type="string", **GAPS), {}, PATTERN, None),
     (regex(LARGE), STATES, None, 8),
     (regex(LARGE), {"max_steps": 3000}, None, 8),
     (regex(f"a*(?=b{LARGE}$)[abx]*"), STATES, None, 14),

@@ -8,6 +8,7 @@ markers says where the conditions hold; the grammar is intersected with it, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from typing import NamedTuple
 
@@ -194,35 +195,29 @@ def can_end_anywhere(automaton: Dfa, others: Many[Dfa], begins: Charset, budget:
     going_on = _characters_behind(automaton)
     if not going_on:
         return True
-    first = charset.union(begins, *(first_characters(other) for other in others))
+    first = charset.union(begins, *map(next_characters, others))
     return not charset.intersect(going_on, first) and _follows_itself(automaton, budget)
 
 
-def first_characters(automaton: Dfa) -> Charset:
-    """Return the characters that texts of `automaton` begin with."""
-    return charset.make((low, high) for low, high, _ in automaton.ranges(0))
+def next_characters(automaton: Dfa, states: Iterable[int] = (0,)) -> Charset:
+    """Return the characters that `automaton` reads in these states; without any, those that its texts begin with."""
+    return charset.make((low, high) for state in states for low, high, _ in automaton.ranges(state))
 
 
 def _characters_behind(automaton: Dfa) -> Charset:
     """The characters that can be read behind a whole text of `automaton`."""
-    ends = [state for state, accepting in enumerate(automaton.accepting) if accepting]
-    behind = reached(ends, automaton.successors.__getitem__)
-    return charset.make((low, high) for state in behind for low, high, _ in automaton.ranges(state))
+    return next_characters(automaton, reached(automaton.ends, automaton.successors.__getitem__))
 
 
 def _follows_itself(automaton: Dfa, budget: Budget) -> bool:
     """True if two texts of `automaton` in a row are one text of it."""
-    pairs = {(0, state) for state, accepting in enumerate(automaton.accepting) if accepting}
-    pending = list(pairs)
-    while pending:
-        first, second = pending.pop()
-        if automaton.accepting[first] and not automaton.accepting[second]:
-            return False
+
+    def following(pair: tuple[int, int]) -> set[tuple[int, int]]:
         budget.spend(len(automaton.starts))
-        for target in {*zip(automaton.moves[first], automaton.moves[second], strict=True)}:
-            if target[0] >= 0 and target not in pairs:
-                if target[1] < 0:
-                    return False
-                pairs.add(target)
-                pending.append(target)
-    return True
+        moves = zip(*(automaton.moves[state] for state in pair), strict=True) if pair[1] >= 0 else ()
+        return {(first, second) for first, second in moves if first >= 0}
+
+    pairs = reached([(0, end) for end in automaton.ends], following)
+    return all(
+        second >= 0 and (automaton.accepting[second] or not automaton.accepting[first]) for first, second in pairs
+    )

@@ -24,7 +24,7 @@ from grammar_workers.languages.cfg.lark_context import (
     MARKERS,
     Contexts,
     can_end_anywhere,
-    first_characters,
+    next_characters,
     wrong_texts,
 )
 from grammar_workers.languages.regex import parse
@@ -110,7 +110,7 @@ class Terminals:
             self._begins = charset.union(self._begins, *found.charsets[:1])
             return found
         compiled = self._automaton(joined)
-        self._begins = charset.union(self._begins, first_characters(compiled.automaton))
+        self._begins = charset.union(self._begins, next_characters(compiled.automaton))
         if compiled.is_conditional:
             return self._marked(joined, compiled, shorter=True)
         return syntax.Regular(compiled.automaton)

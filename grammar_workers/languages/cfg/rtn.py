@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.counted_parts import CountedParts
@@ -28,10 +29,7 @@ class TransitionNetwork:
 
     def least(self, holds: Callable[[RuleNfa, set[int]], bool]) -> set[int]:
         """The least set of rules that holds those for which `holds`, given the others in it."""
-        callers: list[list[int]] = [[] for _ in self.rules]
-        for caller, automaton in enumerate(self.rules):
-            for called in automaton.calls():
-                callers[called].append(caller)
+        callers = sources_of([automaton.calls() for automaton in self.rules])
         found: set[int] = set()
         pending = list(range(len(self.rules)))
         while pending:
@@ -70,19 +68,15 @@ def build(grammar: syntax.Grammar, alphabet: Charset, budget: Budget) -> Transit
 
 
 def _reachable(grammar: syntax.Grammar, budget: Budget) -> list[str]:
-    found = {grammar.start: None}
-    pending = [grammar.start]
-    while pending:
-        for reference in syntax.references(grammar.rules[pending.pop()].expression):
+    def named(rule: str) -> Iterator[str]:
+        for reference in syntax.references(grammar.rules[rule].expression):
             budget.spend(1)
             if reference.name not in grammar.rules:
-                raise InvalidSpecificationError(
-                    f"the rule {reference.name!r} is not defined", position=reference.position
-                )
-            if reference.name not in found:
-                found[reference.name] = None
-                pending.append(reference.name)
-    return list(found)
+                message = f"the rule {reference.name!r} is not defined"
+                raise InvalidSpecificationError(message, position=reference.position)
+            yield reference.name
+
+    return list(reached([grammar.start], named))
 
 
 class _Thompson:
@@ -206,19 +200,13 @@ def _with_text(network: TransitionNetwork, budget: Budget) -> set[int]:
 
 def _ends_over(automaton: RuleNfa, passable: Callable[[Label], bool], budget: Budget) -> bool:
     """Whether moves over letters that are `passable` lead from the beginning to an end."""
-    found = {0}
-    pending = [0]
-    while pending:
-        state = pending.pop()
-        if state in automaton.finals:
-            return True
+
+    def following(state: int) -> list[int]:
         budget.spend(1)
-        passed = [target for label, target in automaton.edges[state] if passable(label)]
-        for target in (*automaton.silent[state], *passed):
-            if target not in found:
-                found.add(target)
-                pending.append(target)
-    return False
+        return automaton.silent[state] + [target for label, target in automaton.edges[state] if passable(label)]
+
+    found = reached([0], following)
+    return not automaton.finals.isdisjoint(found)
 
 
 def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:

@@ -144,6 +144,11 @@ class FormulaPool:
             return self._definition_pointers[node.location]
         return self._pointers[formula][0] if formula in self._pointers else None
 
+    def pattern_pointer(self, formula: FormulaId) -> str:
+        """Return the JSON Pointer of the `pattern` in the schema of a formula, for messages; "" where it has none."""
+        noted = self.schema(formula)
+        return f"{noted.pointer}/pattern" if noted is not None and "pattern" in noted.keywords else ""
+
     def keyword_pointer(self, keyword: str, part: FormulaId, formulas: Iterable[FormulaId]) -> str | None:
         """Of the places where the keyword of `part` stands, the outermost one within the schema of one of `formulas`.
 
@@ -187,20 +192,22 @@ class FormulaPool:
             return self.all_of(map(self.not_, formula.parts))
         return self._make(Not, part)
 
+    def _joined(self, node: AllOf | AnyOf, parts: Iterable[FormulaId]) -> FormulaId:
+        return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
+
     def _join(
         self, parts: Iterable[FormulaId], kind: type[AllOf] | type[AnyOf], neutral: FormulaId, absorbing: FormulaId
     ) -> FormulaId:
-        parts = [part for part in parts if part != neutral]
-        if len(parts) <= 1:
-            return parts[0] if parts else neutral
         # Order is kept: it decides in which order properties come.
         flat: dict[FormulaId, None] = {}
         for part in parts:
             formula = self._formulas[part]
             if isinstance(formula, kind):
                 flat.update(dict.fromkeys(formula.parts))
-            else:
+            elif part != neutral:
                 flat[part] = None
+        if len(flat) <= 1:
+            return next(iter(flat), neutral)
         self._budget.spend(6 + len(flat))
         if absorbing in flat:
             return absorbing
@@ -208,8 +215,6 @@ class FormulaPool:
             formula = self._formulas[part]
             if isinstance(formula, Not) and formula.part in flat:
                 return absorbing
-        if len(flat) <= 1:
-            return next(iter(flat), neutral)
         return self._make(kind, tuple(flat))
 
     @memoized
@@ -245,22 +250,15 @@ class FormulaPool:
                 raise
         elif isinstance(node, Not):
             result = self.not_(self.resolve(node.part, type_))
-        elif isinstance(node, AllOf):
+        elif isinstance(node, _JOINS):
             self._budget.spend(4 * len(node.parts))
             parts = []
             for part in node.parts:
-                found = self.resolve(part, type_)
-                if found == FALSE:
-                    result = FALSE
+                parts.append(self.resolve(part, type_))
+                # Of alternatives all are looked at: a circle in one of them is an error whatever the others allow.
+                if parts[-1] == FALSE and isinstance(node, AllOf):
                     break
-                parts.append(found)
-            else:
-                result = formula if tuple(parts) == node.parts else self.all_of(parts)
-        elif isinstance(node, AnyOf):
-            self._budget.spend(4 * len(node.parts))
-            # All are looked at, for a circle in one of them is an error whatever the others allow.
-            parts = [self.resolve(part, type_) for part in node.parts]
-            result = formula if tuple(parts) == node.parts else self.any_of(parts)
+            result = formula if tuple(parts) == node.parts else self._joined(node, parts)
         else:
             result = formula
         self._resolved[formula, type_] = result
@@ -293,7 +291,7 @@ class FormulaPool:
                 parts.append(self._rewrite(part, changes, known))
                 if parts[-1] == absorbing:
                     break
-            result = self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
+            result = self._joined(node, parts)
         known[formula] = result
         return result
 

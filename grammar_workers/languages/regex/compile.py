@@ -60,7 +60,7 @@ class Positions:
         self.alphabet: Alphabet = {}
         self.aheads: list[GlushkovNfa] = []
         self.behinds: list[GlushkovNfa] = []
-        self._known: dict[tuple[str, Hashable], int] = {}
+        self._known: dict[tuple[bool, Hashable], int] = {}
         self._inside_behind = False
 
     def automaton(self, node: parse.Node, either: bool, *, anywhere: bool) -> GlushkovNfa:
@@ -168,26 +168,25 @@ class Positions:
         return first
 
     def _ahead(self, identity: Hashable, build: Callable[[GlushkovNfa], int]) -> int:
-        """The number of the automaton that reads the rest of the text; made once."""
-        number = self._known.get(("ahead", identity))
-        if number is None:
-            rest = GlushkovNfa(self.alphabet, self._limits)
-            rest.start = build(rest)
-            self.aheads.append(rest)
-            number = self._known["ahead", identity] = len(self.aheads) - 1
-        return number
+        """The number of the automaton that reads the rest of the text."""
+        return self._numbered(self.aheads, identity, build)
 
     def _behind(self, identity: Hashable, build: Callable[[GlushkovNfa], int]) -> int:
         """The number of the automaton that reads the text so far, from its beginning."""
-        number = self._known.get(("behind", identity))
-        if number is None:
-            outside, self._inside_behind = self._inside_behind, True
-            past = GlushkovNfa(self.alphabet, self._limits)
-            past.start = past.any_text(build(past))
-            self._inside_behind = outside
-            self.behinds.append(past)
-            number = self._known["behind", identity] = len(self.behinds) - 1
+        outside, self._inside_behind = self._inside_behind, True
+        number = self._numbered(self.behinds, identity, lambda past: past.any_text(build(past)))
+        self._inside_behind = outside
         return number
+
+    def _numbered(self, automata: list[GlushkovNfa], identity: Hashable, build: Callable[[GlushkovNfa], int]) -> int:
+        """Return the number among `automata` of the one with this identity. It is made once; `build` begins it."""
+        key = (automata is self.aheads, identity)
+        if key not in self._known:
+            source = GlushkovNfa(self.alphabet, self._limits)
+            source.start = build(source)
+            automata.append(source)
+            self._known[key] = len(automata) - 1
+        return self._known[key]
 
     def _refuse_inside_behind(self, what: str, position: int) -> None:
         if self._inside_behind:

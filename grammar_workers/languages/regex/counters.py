@@ -7,11 +7,13 @@ time, and all ways to read the text so far agree about it; other patterns are le
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset, bits_of
+from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.languages.regex.compile import Positions
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Anchor, Node, Repeat, Sequence, read_regex
@@ -150,12 +152,10 @@ class _Construction:
         if counter.low > 2:
             choices.append(_Choice(self._number(again), counter.low - 2, _ONE_MORE))
         if counter.high is None:
-            choices.append(_Choice(self._number(either), None, _ONE_MORE))
-            return tuple(choices)
+            return (*choices, _Choice(self._number(either), None, _ONE_MORE))
         if counter.low < counter.high > 2:
             choices.append(_Choice(self._number(either), counter.high - 2, _ONE_MORE))
-        choices.append(_Choice(self._number(_State(either.plain, -1, 0)), None, 0))
-        return tuple(choices)
+        return (*choices, _Choice(self._number(_State(either.plain, -1, 0)), None, 0))
 
     def _follow(self, bits: int) -> tuple[int, list[int]]:
         """The bits after one character, and the counters of the repetitions that it completes."""
@@ -171,15 +171,9 @@ class _Construction:
 
     def _remove_dead(self) -> None:
         """Leave no way to a state from which the text cannot end."""
-        alive = {number for number in range(len(self._states)) if self._accepts(number)}
-        grown = True
-        while grown:
-            before = len(alive)
-            for number in range(len(self._states) - 1, -1, -1):
-                self._budget.spend(1)
-                if any(choice.state in alive for arrival in self._arrivals[number] for choice in arrival):
-                    alive.add(number)
-            grown = len(alive) > before
+        self._budget.spend(len(self._states))
+        sources = sources_of([[choice.state for arrival in row for choice in arrival] for row in self._arrivals])
+        alive = reached(filter(self._accepts, range(len(self._states))), sources.__getitem__)
         for row in self._arrivals:
             for character, arrival in enumerate(row):
                 living = sum(choice.state in alive for choice in arrival)
@@ -194,17 +188,14 @@ class _Construction:
     def lower(self, builder: PushdownBuilder) -> int:
         """Append the states of the pushdown automaton; returns the first."""
         numbers = {0: builder.state()}
-        entries: dict[_Arrival, int] = {}
         # (pushdown automaton state, state, op on entering it)
         pending = [(numbers[0], 0, 0)]
         text = StringLowering(builder)
 
+        @functools.cache
         def enter(arrival: _Arrival) -> int:
             """The pushdown automaton state that a character leads to."""
-            known = entries.get(arrival)
-            if known is not None:
-                return known
-            known = entries[arrival] = builder.state()
+            number = builder.state()
             choice, rest = arrival[0], arrival[1:]
             cap = self._cap(choice.state) if choice.new_count == _ONE_MORE else None
             assigned = None if choice.new_count == _ONE_MORE else choice.new_count
@@ -213,8 +204,8 @@ class _Construction:
                 op = builder.otherwise(enter(rest), guard=[(0, choice.highest)], increment_to=cap, assign=assigned)
             else:
                 op = builder.op(increment_to=cap, assign=assigned)
-            pending.append((known, choice.state, op))
-            return known
+            pending.append((number, choice.state, op))
+            return number
 
         for number, state, op in pending:
             arrivals = zip(self._spans, self._arrivals[state], strict=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.reached import reached
+from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.memo import memoized
@@ -236,15 +236,10 @@ def _both(token: TokenId, vocabulary: Vocabulary) -> UnsupportedFeatureError:
 
 def _drop_dead(automaton: FormatDfa) -> bool:
     """Remove moves to states from which no final one is reached; False if the first state is such a state."""
-    sources: list[set[State]] = [set() for _ in automaton.final]
-    for moves in (automaton.characters, automaton.values):
-        for state, row in enumerate(moves):
-            for target in row.values():
-                sources[target].add(state)
-    for state, edges in enumerate(automaton.tokens):
-        for _, _, target in edges:
-            sources[target].add(state)
-    alive = reached((state for state, final in enumerate(automaton.final) if final), sources.__getitem__)
+    rows = zip(automaton.characters, automaton.values, automaton.tokens, strict=True)
+    targets = [{*read.values(), *called.values(), *(edge[-1] for edge in edges)} for read, called, edges in rows]
+    ends = (state for state, final in enumerate(automaton.final) if final)
+    alive = reached(ends, sources_of(targets).__getitem__)
     for moves in (automaton.characters, automaton.values):
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}

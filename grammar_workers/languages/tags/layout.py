@@ -113,7 +113,7 @@ class Layout:
     def _text_of(self, automaton: Dfa) -> _Text:
         """The moves of an automaton, which is laid out once more wherever its format is repeated."""
         moves = [automaton.charsets(state) for state in range(automaton.many_states)]
-        return _Text(moves, [state for state, label in enumerate(automaton.accepting) if label])
+        return _Text(moves, automaton.ends)
 
     def _copy(self, text: _Text, first: State | None = None) -> list[State]:
         """States that move so; `first` leads to the first of them."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.compilation import located
 from grammar_workers.languages.json_schema.emit.distinct import (
     check_items,
     check_labelled_items,
@@ -124,7 +125,9 @@ class Emitter:
                 text = solver.constant_texts[type_]
                 end = self._builder.return_(labels.index(label))
                 row[text[0]] = self._builder.literal(text[1:], end_op=end)
-        row_of_strings = self._string(solver.strings(demand).labelled(labels))
+        strings = solver.strings(demand).labelled(labels)
+        with located(solver.pool.pattern_pointer(demand.formula)):
+            row_of_strings = self._string(strings)
         if row_of_strings is not None:
             row[ord('"')] = row_of_strings
         self._number(solver.numbers(demand).labelled(labels), row)

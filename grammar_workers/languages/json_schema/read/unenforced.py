@@ -22,6 +22,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
@@ -62,13 +63,13 @@ class Unenforced:
 
     def complete(self) -> bool:
         """Whether the reading that ends now is the last one."""
-        pending = list(self._weakened)
-        while pending:
-            for referrer, sites in self._referrers.get(pending.pop(), ()):
+
+        def referring(location: str) -> Iterator[str]:
+            for referrer, sites in self._referrers.get(location, ()):
                 self._doom(sites)
-                if referrer not in self._weakened:
-                    self._weakened.add(referrer)
-                    pending.append(referrer)
+                yield referrer
+
+        self._weakened.update(reached(self._weakened, referring))
         return not self._grown
 
     def define(self, location: str) -> None:

@@ -98,9 +98,7 @@ def digits_needed(automaton: Dfa, label: int | None = None) -> NDArray[np.int64]
     parts, costs = parts_and_costs(automaton)
     # The last entry stands for the dead state, which index -1 finds.
     needed = np.full((3, automaton.many_states + 1), 10 * MAX_DIGITS)
-    for state, accepted in enumerate(automaton.accepting):
-        if accepted and label in (None, accepted):
-            needed[:, state] = 0
+    needed[:, [end for end in automaton.ends if label in (None, automaton.accepting[end])]] = 0
     while True:
         behind = needed[parts[:, None, :], automaton.table] + costs[:, None, :]
         fewer = np.minimum(needed[:, :-1], behind.min(axis=2))

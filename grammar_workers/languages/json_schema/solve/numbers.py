@@ -39,19 +39,17 @@ class Numbers:
         """The numbers for which `formulas` (resolved for numbers, the demanded one first) hold."""
         if formulas[0] == FALSE:
             return EMPTY
-        return self._short_enough(self._all_numbers(formulas))
+        return self._short_enough(self._spelling.spelled(self._all_numbers(formulas)))
 
     def _all_numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         fixed = fixed_label(formulas)
         if fixed is not None and formulas[0] == TRUE:
-            return self._spelling.spelled(TextLanguage((fixed,), automaton=number_dfa.any_number()))
+            return TextLanguage((fixed,), automaton=number_dfa.any_number())
         atoms = self._pool.conjunction(formulas[0])
         if fixed is not None and atoms is not None:
             assertions = [self._pool.assertion(atom) for atom in atoms]
             if not any(isinstance(assertion, FiniteTexts) for assertion in assertions):
-                return self._spelling.spelled(
-                    TextLanguage((fixed,), automaton=_numbers(tuple(assertions), self._limits))
-                )
+                return TextLanguage((fixed,), automaton=_numbers(tuple(assertions), self._limits))
         return self._labelled_numbers(formulas)
 
     def _labelled_numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
@@ -93,7 +91,7 @@ class Numbers:
             if number:
                 texts[text] = number - 1
         if not labelling.has_unlisted:
-            return self._spelling.spelled(TextLanguage(labelling.labels, texts=texts))
+            return TextLanguage(labelling.labels, texts=texts)
         sets = [frozenset[FormulaId](), *dict.fromkeys(members.values())]
         numbered = {atoms: number for number, atoms in enumerate(sets)}
         named = number_dfa.spellings({value: numbered[atoms] for value, atoms in members.items()})
@@ -109,7 +107,7 @@ class Numbers:
         if texts:
             listed = literal_set({text: number + 1 for text, number in texts.items()})
             automaton = combine([automaton, listed], lambda found: found[0] or found[1], limits)
-        return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
+        return TextLanguage(labelling.labels, automaton=automaton)
 
     def _short_enough(self, language: TextLanguage) -> TextLanguage:
         """`language` less the labels that no number of so few digits has."""

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.languages.compilation import located
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
@@ -286,7 +287,8 @@ class Solver:
     @memoized
     def strings(self, demand: Demand) -> TextLanguage:
         """The strings that satisfy a demand, as texts without quotes and escapes."""
-        return self.string_languages.language(self._resolved(demand, JsonType.STRING))
+        with located(self.pool.pattern_pointer(demand.formula)):
+            return self.string_languages.language(self._resolved(demand, JsonType.STRING))
 
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:

@@ -209,6 +209,7 @@ class Strings:
             automaton = combine([*parts, *named], verdict, self.limits)
         return _counted(labels.known, automaton, starts, list(rows))
 
+    @memoized
     def _lengths(self, literal: FormulaId) -> Interval:
         """The lengths beyond which a literal holds of no text, or of every one; or those of which it tells."""
         atom, positive = self.pool.split(literal)
@@ -278,13 +279,13 @@ def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows:
     Lengths that nothing tells apart are one interval.
     """
     kept = [place for place in range(len(starts)) if not place or any(row[place] != row[place - 1] for row in rows)]
-    if len(kept) == 2 and not any(row[0] for row in rows) and not has_length(automaton, (0, starts[kept[1]] - 1)):
-        # The patterns say so, too; what is not counted needs no guards.
+    # What the patterns say by themselves is not counted and needs no guards.
+    while len(kept) > 1 and not has_length(automaton, (starts[kept[-1]], UNBOUNDED)):
+        del kept[-1]
+    while len(kept) > 1 and not has_length(automaton, (0, starts[kept[1]] - 1)):
         del kept[0]
     numbers = tuple(tuple(row[place] for place in kept) for row in rows)
     if len(kept) == 1:
-        labelling = [0, *(row[0] for row in numbers)]
-        if labelling != list(range(len(labelling))):
-            automaton = relabel(automaton, labelling)
-        return TextLanguage(labels, automaton=automaton)
-    return TextLanguage(labels, automaton=automaton, starts=tuple(starts[place] for place in kept), numbers=numbers)
+        return TextLanguage(labels, automaton=relabel(automaton, [0, *(row[0] for row in numbers)]))
+    begins = (0, *(starts[place] for place in kept[1:]))
+    return TextLanguage(labels, automaton=automaton, starts=begins, numbers=numbers)
