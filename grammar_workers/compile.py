@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from grammar_workers.budget import Budget, limits_at, running
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
 from grammar_workers.languages.banned_words import banned_words
@@ -117,26 +118,24 @@ def warm_up(vocabulary: Vocabulary) -> None:
     banned_words(["a"], Limits(), whole_words=True)
     # Patterns with negated classes need Python's own tables of digits, letters and spaces.
     compile_regex(r"\D\W\S", search=False, limits=Limits())
-    schema = {
-        "type": "object",
-        "properties": {
-            "text": {"type": "string", "maxLength": 9},
-            "number": {"type": "number", "minimum": 1, "maximum": 9},
-        },
+    properties = {
+        "text": {"type": "string", "maxLength": 9},
+        "number": {"type": "number", "minimum": 1, "maximum": 9},
     }
     recursive = 'root ::= "(" root ")" | [a-z]'
     for specification in (
-        {"type": "json_schema", "schema": schema},
+        {"type": "json_schema", "schema": {"type": "object", "properties": properties}},
         {"type": "json_schema", "schema": {"type": "string", "pattern": "^\\w+$"}},
         {"type": "grammar", "syntax": "gbnf", "text": recursive},
     ):
-        fsm = compile_grammar(specification, vocabulary)
-        fsm.fill_rows(200)
-        fsm.materialize(max_states=64)
-        for token in fsm.allowed_tokens(fsm.initial_state):
-            fsm.next_state(fsm.initial_state, token)
-        fsm.shortest_completion(fsm.initial_state)
-        TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
+        with contextlib.suppress(UnsatisfiableError):  # a vocabulary of letters has no JSON
+            fsm = compile_grammar(specification, vocabulary)
+            fsm.fill_rows(200)
+            fsm.materialize(max_states=64)
+            for token in fsm.allowed_tokens(fsm.initial_state):
+                fsm.next_state(fsm.initial_state, token)
+            fsm.shortest_completion(fsm.initial_state)
+            TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
     skip_what_exists()
 
 
@@ -147,5 +146,6 @@ def warm_up_formats(vocabulary: Vocabulary) -> None:
     part. Nothing is missing without it.
     """
     properties = {name: {"type": "string", "format": name} for name in FORMATS}
-    compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
+    with contextlib.suppress(UnsatisfiableError):
+        compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
     skip_what_exists()

@@ -1,4 +1,4 @@
-"""What travels with the code: the configs, the embedded model and its draft head.
+"""What travels with the code: the configs, the embedded model, its draft head, and the character model.
 
 In a checkout this folder has symbolic links to them, whose home is the repository's `configs/` and `models/`; a wheel
 has the files in their place.

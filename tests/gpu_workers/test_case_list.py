@@ -21,6 +21,7 @@ from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.sampler import Draw, Sampler
+from gpu_workers.sequence.sequence import Sequence
 from grammar_workers import compile_grammar
 from tests.gpu_workers.support import (
     END,
@@ -101,6 +102,34 @@ def test_the_state_advances() -> None:
             states.append(constraint.state)
     assert result.text == "abc"
     assert states == [0, 1, 2, 3] and constraint.is_terminal
+
+
+def test_each_request_carries_its_own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests under one automaton share it, and each has a state of its own; one without a grammar has none."""
+    fsm = text_fsm("ab", "cd")
+    carried: dict[str, list[Constraint | None]] = {}
+    append = Sequence.append
+
+    def recording(sequence: Sequence, token_id: int, report: Any = None) -> None:
+        append(sequence, token_id, report)
+        carried.setdefault(sequence.request.request_id, []).append(sequence.constraint)
+
+    monkeypatch.setattr(Sequence, "append", recording)
+    ab, cd, free = (
+        request("x", grammar="t", logit_bias={ord("a"): 100.0}),
+        request("x", grammar="t", logit_bias={ord("c"): 100.0}),
+        request("x", max_tokens=2),
+    )
+    with running_engine(fetch=grammars(t=fsm)) as engine:
+        results = run(engine, ab, cd, free)
+    assert [result.text for result in results[:2]] == ["ab", "cd"]
+    states = []
+    for one in (ab, cd):
+        (constraint,) = set(carried[one.request_id])
+        assert constraint is not None and constraint.fsm is fsm
+        states.append(constraint.state)
+    assert states == [2, 4]
+    assert carried[free.request_id] == [None, None]
 
 
 def test_the_terminal_check() -> None:

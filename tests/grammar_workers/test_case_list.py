@@ -111,6 +111,15 @@ def test_regex_shorthands() -> None:
             assert accepts(fsm, text) == bool(re.fullmatch(pattern, text)), (pattern, text)
 
 
+def test_regex_of_json_like_text() -> None:
+    pattern = r'\{"a": (-?\d+|"[^"]*"|\[(\d(, \d)*)?\])(, "b": (true|false|null))?\}'
+    good = ['{"a": -12}', '{"a": "x y", "b": null}', '{"a": []}', '{"a": [1, 2], "b": true}']
+    bad = ['{"a": 1,}', '{"a": [1,2]}', '{"a": 1, "b": 2}', '{"b": true}', " {}", *(text[:-1] for text in good)]
+    fsm = regex(pattern)
+    assert all(json.loads(text) and accepts(fsm, text) for text in good)
+    assert not any(accepts(fsm, text) or re.fullmatch(pattern, text) for text in bad)
+
+
 def test_regex_empty_pattern() -> None:
     fsm = regex("")
     assert accepts(fsm, "")
@@ -145,6 +154,7 @@ VALUES: list[Any] = [
     *[None, True, False, 0, 1, -1, 42, 1.5, -0.25, "", "a", "abc", 'say "é"\n', [], [1], [1, 2], [1, 2, 3], ["a"]],
     *[[None, True, "a", 1], [[1]], {}, {"a": 1}, {"a": "x"}, {"a": 1, "b": "x"}, {"b": "x"}, {"a": {"b": {"c": 1}}}],
     *[{"a": {"b": {}}}, {"a": {"b": {"c": "x"}}}, "red", 3, [1, "red"], {"a": None}, {"c": [1, 2]}],
+    *[["a", "é"], [{"a": 1}], [{"a": 1}, {"a": 2}], [{"a": 1}, {"a": "x"}], [{"a": 1}, {}], "green", "gre", "redgreen"],
 ]
 
 
@@ -185,6 +195,19 @@ def test_json_array() -> None:
     check_values({"type": "array"}, {"type": "array", "items": {"type": "integer"}})
 
 
+def test_json_array_of_strings() -> None:
+    check_values({"type": "array", "items": {"type": "string"}})
+
+
+def test_json_array_of_objects() -> None:
+    check_values({"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}})
+
+
+def test_json_object_without_declared_properties() -> None:
+    empty = {"type": "object", "properties": {}}
+    check_values(empty, {**empty, "additionalProperties": False})
+
+
 def test_json_object() -> None:
     check_values({"type": "object"}, {"type": "object", "properties": {"a": {"type": "integer"}}})
 
@@ -204,6 +227,10 @@ def test_json_objects_nested_three_deep() -> None:
         inner = {"type": "object", "properties": {name: inner}, "required": [name], "additionalProperties": False}
     check_values(inner)
     assert accepts(schema(inner), '{"a": {"b": {"c": 1}}}')
+
+
+def test_json_enum_of_strings() -> None:
+    check_values({"enum": ["red", "green", "blue"]})
 
 
 def test_json_enums_of_mixed_types() -> None:
@@ -252,6 +279,12 @@ def test_json_object_of_all_types() -> None:
 
 
 # -- vocabularies --------------------------------------------------------------------------------------------------
+
+
+def test_vocabulary_index_of_a_few_tokens() -> None:
+    vocabulary = Vocabulary([b"a", b"bc", "é".encode(), None], [3], size=5)
+    assert list(map(vocabulary.token_bytes, range(len(vocabulary)))) == [b"a", b"bc", b"\xc3\xa9", b"", b""]
+    assert vocabulary.encode("bcaé".encode()) == [1, 0, 2] and vocabulary.encode(b"b") is None
 
 
 def test_vocabulary_special_tokens_are_never_allowed_but_end_tokens_at_the_end() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vocabularies import tekken_vocabulary
-from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar, warm_up, warm_up_formats
 from grammar_workers.errors import LimitExceededError
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
@@ -278,6 +278,12 @@ def test_a_vocabulary_without_json_still_serves_plain_text() -> None:
     rng = random.Random(3)
     for state in visited_states(fsm, rng):
         check_state(fsm, state, range(len(fsm.vocabulary)))
+
+
+def test_a_vocabulary_without_json_is_warmed_up() -> None:
+    """Replicas and compile workers of a character model start, although nothing in JSON can be spelled."""
+    warm_up(shakespeare_vocabulary())
+    warm_up_formats(shakespeare_vocabulary())
 
 
 @settings(PROPERTY, max_examples=30)
