@@ -28,7 +28,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from benchmarks.instances import FAMILIES, Instance, load_instances
+from benchmarks.instances import PUBLISHED, Instance, load_instances
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
@@ -154,9 +154,12 @@ async def measure(arguments: argparse.Namespace) -> None:
     )
     loaded_draft = None if arguments.draft_model is None else load(arguments.draft_model, drafting)
     draft_model = None if loaded_draft is None else DraftModel(loaded_draft, drafting)
+    unmasked = drafting.model_copy(update={"draft_masks": False})
     modes = {mode: (settings, None) for mode, settings in MODES.items()}
     if draft_model is not None:
         modes |= {mode: (settings, draft_model) for mode, settings in MODEL_MODES.items()}
+        # With a KV cache of its own.
+        modes["model, no masks"] = MODES["plain"], DraftModel(load(arguments.draft_model, unmasked), unmasked)
     finder = ForcedTextFinder(vocabulary, encode)
     header = ("instances", "tokens", "passes", "tokens/pass", "accepted")
     print(f"{'grammar':10} {'family':16} {'drafts':8}", *(f"{name:>11}" for name in header))
@@ -168,7 +171,9 @@ async def measure(arguments: argparse.Namespace) -> None:
         if loaded_draft is not None:
             records = record_instances(vocabulary, arguments.draft_model, arguments.instances, options)
             loaded = itertools.chain(loaded, records)
-        for instance in tqdm(loaded, desc=whitespace, total=(2 + (draft_model is not None)) * arguments.instances):
+        for instance in tqdm(
+            loaded, desc=whitespace, total=(len(PUBLISHED) + (draft_model is not None)) * arguments.instances
+        ):
             length = len(instance.prompt_ids) + len(instance.token_ids)
             if loaded_draft is not None and length >= loaded_draft.max_length:
                 continue
@@ -177,13 +182,13 @@ async def measure(arguments: argparse.Namespace) -> None:
                 config = EngineConfig(max_drafts=arguments.max_drafts, draft_cost=arguments.draft_cost, **settings)
                 replay(instance, vocabulary, finder, config, counts[instance.family, mode], model)
         for mode in modes:
-            for family in list(FAMILIES):
+            for family in list(PUBLISHED):
                 counts["all", mode] += counts[family, mode]
-        instances["all"] = sum(instances[family] for family in FAMILIES)
+        instances["all"] = sum(instances[family] for family in PUBLISHED)
         for (family, mode), count in counts.items():
             rate = f"{count.accepted / count.drafted:.2f}" if count.drafted else "-"
             columns = (instances[family], count.tokens, count.passes, f"{count.tokens / count.passes:.2f}", rate)
-            print(f"{whitespace:10} {family:16} {mode:8}", *(f"{column:>11}" for column in columns))
+            print(f"{whitespace:10} {family:16} {mode:15}", *(f"{column:>11}" for column in columns))
 
 
 def main() -> None:

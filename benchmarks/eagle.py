@@ -8,9 +8,9 @@ of the target's, of one sequence; the prompt's is counted, the head's own are no
 the captured step drafts, eight tokens at most with the one before them. Exits with status 1 where an answer has other
 tokens than without drafts.
 
-FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). With it, schemas of JSON Mode Eval and of
-function calls are answered, too, compactly, which the head was not trained for. Their prompts are made from schema and
-valid instance: `PROMPT`, in the chat template.
+FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). With it, schemas of JSON Mode Eval, of function
+calls and of JSON Schema Bench are answered, too, compactly, which the head was not trained for. Their prompts name the
+schema's properties, `PROMPT` in the chat template, and nothing of an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks.acceptance import record_instances
-from benchmarks.instances import FAMILIES, Instance, load_instances
+from benchmarks.instances import PUBLISHED, Instance, load_instances
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
@@ -36,7 +36,6 @@ from gpu_workers.model.loader import load
 from gpu_workers.request import GenerationRequest, GrammarReference, SamplingParameters
 from gpu_workers.speculative.eagle_drafter import load_eagle
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary
-from models.evaluate import leaves
 
 MODELS = Path(__file__).parent.parent / "models"
 MODEL, HEAD = str(MODELS / "turnstile-tiny"), str(MODELS / "turnstile-tiny-eagle3")
@@ -56,8 +55,8 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-PROMPT = "Extract {keys} as JSON: {facts}."
-"""`keys`: of the schema's properties; `facts`: what stands at the leaves of the instance, "key is value" each."""
+PROMPT = "Write {keys} as JSON."
+"""`keys`: of the schema's properties. Nothing of an answer stands in it, so there is nothing to copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +125,10 @@ def rows(name: str, instances: list[Instance], guided: bool, arguments: argparse
 def published_instances(vocabulary: Vocabulary, folder: Path, many: int) -> dict[str, list[Instance]]:
     """By family, with prompts by `PROMPT`; without those that leave no room for an answer."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    found: dict[str, list[Instance]] = {family: [] for family in FAMILIES}
-    for one in load_instances(folder, vocabulary, named_encoder(MODEL), per_family=many):
-        facts = (f"{path[-1] if path else 'answer'} is {value}" for path, value in leaves(one.answer))
+    found: dict[str, list[Instance]] = {family: [] for family in PUBLISHED}
+    for one in load_instances(folder, vocabulary, named_encoder(MODEL), per_family=many, families=PUBLISHED):
         keys = ", ".join(one.schema.get("properties", {})) or "the answer"
-        messages = [{"role": "user", "content": PROMPT.format(keys=keys, facts=", ".join(facts))}]
+        messages = [{"role": "user", "content": PROMPT.format(keys=keys)}]
         rendered = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         prompt_ids = tokenizer.encode(rendered, add_special_tokens=False)
         if len(prompt_ids) <= LONGEST_PROMPT:

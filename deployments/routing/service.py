@@ -42,7 +42,7 @@ from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_r
 from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.service.memory_guard import GUARD, ProcessFullError
-from grammar_workers.specification import GrammarSpecification
+from grammar_workers.specification import BannedWordsSpecification, GrammarSpecification
 from grammar_workers.tracing import Span, tracing
 
 HEALTH_TIMEOUT_S = 5.0
@@ -227,6 +227,8 @@ class Service:
             generation_request["adapter"] = name
         chat_format = await self._served_chat_format() if isinstance(body, ChatCompletionBody) else None
         grammar = await self._grammar(body, chat_format, tenant)
+        if grammar is not None and grammar.param == "banned_words":
+            del generation_request["sampling"]["banned_words"]
         readers: list[OutputParser] = []
         thoughts = None
         if isinstance(body, ChatCompletionBody) and chat_format is not None:
@@ -354,6 +356,10 @@ class Service:
             specification, param = asked
             if chat_format is not None:
                 specification, places = chat_format.dialect.in_text(specification)
+        elif body.banned_words is not None and self._args.replica.engine.kind == "vllm":
+            # vLLM takes no token back: there the words cannot come up.
+            banned, param = body.banned_words.model_dump(), "banned_words"
+            specification = BannedWordsSpecification.model_validate(banned)
         else:
             return None
         if thinks and chat_format is not None:

@@ -14,7 +14,7 @@ REFUSED = {
     "conditional_sampling": "drawing from the model given that the output is valid (`conditional_sampling`)",
     "diagnostics": "telling for each token what the mask did (`diagnostics`)",
     "raw_logprobs": "log-probabilities before the mask (`raw_logprobs`)",
-    "banned_words": "taking tokens back for `banned_words` in free text; beside a constraint they work",
+    "banned_words": "taking tokens back for `banned_words`; the router makes a constraint of them",
 }
 """Settings of a request that this engine has no way to honour, and what they would be."""
 

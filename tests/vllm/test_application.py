@@ -89,6 +89,14 @@ def test_a_stream_with_log_probabilities_says_what_the_whole_answer_says(client:
     assert all(len(token.top_logprobs) <= 2 and token.logprob <= 0 for token in streamed)
 
 
+def test_banned_words_cannot_come_up_in_free_text(client: openai.OpenAI) -> None:
+    word = ask(client).message.content.split()[0]
+    banned = {"banned_words": {"words": [word, word.lower()], "case_sensitive": False}}
+    for temperature in (0, 1, 1, 1):
+        content = ask(client, temperature=temperature, extra_body=banned).message.content
+        assert content and word.lower() not in content.lower()
+
+
 def test_stop_strings_end_the_text(client: openai.OpenAI) -> None:
     whole = ask(client).message.content
     stopped = ask(client, stop=["Moore"])
@@ -100,7 +108,7 @@ def test_stop_strings_end_the_text(client: openai.OpenAI) -> None:
     [
         ({"diagnostics": True}, "diagnostics", "unsupported_by_engine"),
         ({"beam_search": {"num_beams": 2}}, "beam_search", "unsupported_by_engine"),
-        ({"banned_words": {"words": ["x"]}}, "banned_words", "unsupported_by_engine"),
+        ({"banned_words": {"words": ["x", ""]}}, "banned_words.words[1]", "invalid_value"),
         ({"logprobs": True, "raw_logprobs": True}, "raw_logprobs", "unsupported_by_engine"),
         ({"stop_token_ids": [99_999]}, "stop_token_ids", "invalid_token_id"),
         ({"structured_outputs": {"regex": "(?<x>a)\\k<x>"}}, "structured_outputs", "unsupported_grammar"),
