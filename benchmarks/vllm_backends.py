@@ -1,8 +1,11 @@
 """Structured output backends of one vLLM beside each other: what they cost a step, and what unseen schemas cost others.
 
     .venv-vllm/bin/python -m benchmarks.vllm_backends [--vocabularies 32k 131k] [--rates 1 5 20]
+    python -m benchmarks.vllm_backends --shape 8b --rows 1 8 32 128 --rates     on a GPU of 80 GB or more
+    python -m benchmarks.vllm_backends --shape 8b --rates --engine-args '{"async_scheduling": true}'
 
-A random Llama (4 layers, 256 wide, float32, one thread) with the vocabularies of Mistral's tokenizers.
+A random Llama (4 layers, 256 wide, float32, one thread) with the vocabularies of Mistral's tokenizers. `--shape 8b`:
+that of Llama 3 8B in bfloat16, weights made up by vLLM, CUDA graphs, a fifth of the GPU's memory for each engine.
 
 Steps: an engine for each backend and one without a grammar, all loaded, bursts of 1, 8 and 32 rows in turn; then all
 anew, since two engines of one kind differ by some percent for as long as they live. `over unguided` and `over best`
@@ -24,21 +27,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import random
 import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from benchmarks.cold_storm import KNOWN, QUIET, UNSEEN, Arm, measure
+from benchmarks.gpu.models import SHAPES
 from benchmarks.load import Measurements, quantile_ms
 from benchmarks.vllm_engine import BACKENDS, UNGUIDED, Burst, engines
 from benchmarks.vllm_models import VOCABULARIES, save_random_llama
 from tests.vllm.server import vllm_serve
 
 OURS = "turnstile"
+ON_A_CPU: dict[str, Any] = {"dtype": "float32", "enforce_eager": True}
+ON_A_GPU: dict[str, Any] = {"dtype": "bfloat16", "load_format": "dummy", "gpu_memory_utilization": 0.2}
 MOST_OVER_BEST, MOST_SHARE, MOST_OVER_KNOWN, MOST_GAP_MS, LEAST_ANSWERED = 1.02, 0.01, 1.25, 300.0, 0.95
 HEAVY_FIELDS = 4
 STREAM_TOKENS = 700
@@ -52,7 +60,7 @@ def measure_steps(backends: list[str], model: Path, options: argparse.Namespace,
     names = [UNGUIDED, *backends]
     found: Bursts = {(name, rows): [] for name in names for rows in options.rows}
     for start in tqdm(range(options.starts), desc="starts", disable=None):
-        with engines(random.sample(names, len(names)), model, folder / f"store{start}") as running:
+        with engines(random.sample(names, len(names)), model, folder / f"store{start}", options.settings) as running:
             for turn in range(options.rounds + 1):
                 for rows in options.rows:
                     for name in random.sample(names, len(names)):
@@ -170,11 +178,17 @@ def main() -> int:
     parser.add_argument("--rates", nargs="*", type=float, default=[1, 5, 20], help="requests a second; none: no storm")
     parser.add_argument("--seconds", type=float, default=6, help="of one recording (6)")
     parser.add_argument("--streams", type=int, default=16, help="beside the storm (16)")
+    parser.add_argument("--shape", choices=[shape for shape in SHAPES if shape != "toy"], help="on a GPU")
+    parser.add_argument("--engine-args", type=json.loads, default={}, help="of the engines of the steps, as JSON")
     options = parser.parse_args()
+    options.settings = {"max_num_seqs": max([32, *options.rows]), **(ON_A_GPU if options.shape else ON_A_CPU)}
+    options.settings |= options.engine_args
     good = True
     with tempfile.TemporaryDirectory(prefix="vllm-") as temporary:
         folder = Path(temporary)
-        models = {name: save_random_llama(folder / name, name) for name in options.vocabularies}
+        models = {
+            name: save_random_llama(folder / name, name, options.shape or "small") for name in options.vocabularies
+        }
         for name, model in models.items() if options.rows else ():
             good &= print_steps(measure_steps(options.backends, model, options, folder), options.backends, name)
         if options.rates:

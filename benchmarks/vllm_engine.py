@@ -53,12 +53,12 @@ def records(number: int) -> dict[str, Any]:
 
 
 class Engine:
-    """A running engine that answers batches; `backend` is one of `BACKENDS`, or UNGUIDED."""
+    """A running engine that answers batches; `backend` is one of `BACKENDS`, or UNGUIDED, `settings` are of `vllm.LLM`."""
 
-    def __init__(self, backend: str, model: Path, store: Path) -> None:
+    def __init__(self, backend: str, model: Path, store: Path, settings: dict[str, Any]) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, backend, str(model), str(store)))
+        self._process = context.Process(target=_serve, args=(theirs, backend, str(model), str(store), settings))
         self._process.start()
         theirs.close()
 
@@ -79,12 +79,12 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engines(backends: list[str], model: Path, store: Path) -> Iterator[dict[str, Engine]]:
+def engines(backends: list[str], model: Path, store: Path, settings: dict[str, Any]) -> Iterator[dict[str, Engine]]:
     """All at once, each ready; started one after the other, since loading takes the whole machine."""
     running: dict[str, Engine] = {}
     try:
         for backend in backends:
-            running[backend] = Engine(backend, model, store)
+            running[backend] = Engine(backend, model, store, settings)
             running[backend].wait_ready()
         yield running
     finally:
@@ -92,7 +92,7 @@ def engines(backends: list[str], model: Path, store: Path) -> Iterator[dict[str,
             engine.close()
 
 
-def _serve(connection: Connection, backend: str, model: str, store: str) -> None:
+def _serve(connection: Connection, backend: str, model: str, store: str, settings: dict[str, Any]) -> None:
     os.environ.update(
         environment(
             Path(store),
@@ -106,8 +106,8 @@ def _serve(connection: Connection, backend: str, model: str, store: str) -> None
     from vllm.sampling_params import StructuredOutputsParams
 
     guided = backend != UNGUIDED
-    settings = {"structured_outputs_config": {"backend": BACKENDS[backend][0]}} if guided else {}
-    llm = LLM(model=model, max_model_len=512, max_num_seqs=32, enforce_eager=True, dtype="float32", seed=0, **settings)
+    masks: dict[str, Any] = {"structured_outputs_config": {"backend": BACKENDS[backend][0]}} if guided else {}
+    llm = LLM(model=model, max_model_len=512, seed=0, **masks, **settings)
     seconds = _timed(backend) if guided else {}
 
     def run(rows: int, tokens: int, seed: int) -> Burst:
