@@ -167,7 +167,9 @@ async def measure(arguments: argparse.Namespace) -> None:
         counts: dict[tuple[str, str], Count] = collections.defaultdict(Count)
         instances: collections.Counter[str] = collections.Counter()
         options = GrammarOptions(whitespace=whitespace)
-        loaded = load_instances(arguments.data, vocabulary, encode, per_family=arguments.instances, options=options)
+        loaded = load_instances(
+            arguments.data, vocabulary, encode, per_family=arguments.instances, options=options, families=PUBLISHED
+        )
         if loaded_draft is not None:
             records = record_instances(vocabulary, arguments.draft_model, arguments.instances, options)
             loaded = itertools.chain(loaded, records)

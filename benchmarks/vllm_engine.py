@@ -53,7 +53,7 @@ def records(number: int) -> dict[str, Any]:
 
 
 class Engine:
-    """A running engine that answers batches; `backend` is one of `BACKENDS`, or UNGUIDED, `settings` are of `vllm.LLM`."""
+    """A running engine that answers batches; `backend` is one of `BACKENDS`, or UNGUIDED, `settings` of `vllm.LLM`."""
 
     def __init__(self, backend: str, model: Path, store: Path, settings: dict[str, Any]) -> None:
         context = multiprocessing.get_context("spawn")
