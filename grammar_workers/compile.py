@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grammar_workers.budget import Budget, limits_at, running
+from grammar_workers.costs import with_change
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
@@ -67,7 +68,10 @@ def compile_grammar(
     """
     _compilations.add()
     with collector_pause, running(budget := Budget(limits)):
-        fsm = _compiled(specification, vocabulary, options, limits, resources)
+        try:
+            fsm = _compiled(specification, vocabulary, options, limits, resources)
+        except LimitExceededError as error:
+            raise with_change(error, dict(specification)) from None
         fsm.costs = budget.seconds
         return fsm
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_types import target_of
 
 _CHANGES = (
@@ -13,12 +14,18 @@ _CHANGES = (
     ("pattern", "use a simpler `pattern` with smaller counts; `minLength` and `maxLength` cost less than they do"),
     ("oneOf", "use `anyOf` where alternatives exclude each other, and a `const` first in each"),
     ("anyOf", "declare a property with a `const` first in each alternative, or have fewer of them"),
+    ("allOf", "have fewer schemas in `allOf`, above all fewer with `if`"),
     ("format", "use a shorter `pattern` in place of `format`"),
-    ("properties", "set `additionalProperties: false`"),
+    ("open", "set `additionalProperties: false`"),
+    ("properties", "have fewer properties, here and in what is referred to"),
     ("type", "use smaller bounds and fewer values"),
     ("", "name a `type`: any value is allowed here"),
 )
-"""Keyword -> the advice for a place that has it, the most expensive keyword first."""
+"""Keyword -> the advice for a place that has it, the most expensive keyword first; "open": other properties may come
+between a few that are declared.
+"""
+_FEW = 32
+"""Properties: where there are more, they cost more than others between them."""
 
 
 class Cost(TypedDict):
@@ -48,14 +55,22 @@ def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any
     ]
 
 
+def with_change(error: LimitExceededError, specification: Mapping[str, Any]) -> LimitExceededError:
+    """Return the error with what to change at its place in a JSON Schema, unless its message says so already."""
+    if error.pointer is None or ";" in error.message or "schema" not in specification:
+        return error
+    message = f"{error.message}; {_change(error.pointer, specification)}"
+    return LimitExceededError(message, pointer=error.pointer, position=error.position)
+
+
 def _change(place: str, specification: Mapping[str, Any]) -> str:
     found = target_of(f"#{place}", specification.get("schema"))
     if not isinstance(found, dict):
         return "use smaller counts and fewer alternatives"
     required, declared = found.get("required"), found.get("properties", {})
     undeclared = isinstance(required, list) and {*required} - declared.keys()
-    is_settled = undeclared or found.get("additionalProperties") is False
-    asked = {*found, ""} - ({"properties"} if is_settled else set())
+    is_settled = undeclared or found.get("additionalProperties") is False or not 0 < len(declared) < _FEW
+    asked = {*found, "" if is_settled else "open", ""}
     alternatives = found.get("anyOf", found.get("oneOf"))
     if isinstance(alternatives, list) and not any(
         "object" in str(one) or "properties" in str(one) for one in alternatives

@@ -140,3 +140,11 @@ def test_a_limit_names_its_place(
     assert (caught.value.pointer or None, caught.value.position) == (pointer, position)
     is_grammar = specification["type"] == "grammar" and position is not None
     assert ("(line" in caught.value.message and "column" in caught.value.message) == is_grammar or pointer
+
+
+def test_a_limit_in_a_schema_says_what_to_change() -> None:
+    """Where the message of a limit says nothing itself, the keyword at its place does."""
+    alternatives = [{"type": "object", "properties": {f"p{i}": {"type": "string"}}} for i in range(40)]
+    specification = {"type": "json_schema", "schema": {"oneOf": alternatives}}
+    with pytest.raises(LimitExceededError, match=r"max_steps\); use `anyOf` where alternatives exclude"):
+        compile_grammar(specification, bytes_vocabulary(), limits=Limits(max_steps=20_000))
