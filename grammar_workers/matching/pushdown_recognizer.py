@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import Budget
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import arrays as kernel_arrays
 from grammar_workers.matching.kernels import entry, mask, prefetch, step
@@ -196,15 +197,15 @@ class PushdownRecognizer:
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         return spell(self.shortest_text(configuration), self._vocabulary, limit)
 
-    def shortest_text(self, configuration: Configuration) -> Text:
-        """A shortest text to a configuration where the text may stop, see `shortest`."""
+    def shortest_text(self, configuration: Configuration, budget: Budget | None = None) -> Text:
+        """A shortest text to a configuration where the text may stop, see `shortest`; the search spends of `budget`."""
         state, counter, frame = configuration
         frames = self._stack.frames
         callers: list[tuple[int, int]] = []
         while frame:
             frame, site, saved = frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
             callers.append((site, saved))
-        return shortest_text(self._pushdown, state, counter, callers, self._vocabulary.spellable)
+        return shortest_text(self._pushdown, state, counter, callers, self._vocabulary.spellable, budget)
 
     def to_bytes(self) -> bytes:
         return self._pushdown.to_bytes()

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from grammar_workers.budget import Budget
 from grammar_workers.errors import ArtifactError, LimitExceededError
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown import instructions as code
@@ -34,6 +35,8 @@ _NEAR = 32
 """Values of a counter before one that some guard names which are walked through one by one."""
 _MOST_STEPS = 100_000
 """Nodes of one search: about a second."""
+_NODE_STEPS = 2
+"""Of a budget, for one node."""
 
 
 def shortest_text(
@@ -42,15 +45,16 @@ def shortest_text(
     counter: int,
     callers: Sequence[tuple[int, int]],
     spellable: frozenset[str] | None,
+    budget: Budget | None = None,
 ) -> Text:
     """A shortest text that leads from `state` with `counter` to a place where the whole may stop.
 
     `callers` are those that wait, last first: where the return site begins, and the counter to go on with. Where
     counts are large, what is repeated is the shortest that was met, not the shortest there is. Raises
-    LimitExceededError when the search takes too long, and ArtifactError when there is no such text: then these are not
-    the tables that a compiler made.
+    LimitExceededError when the search takes too long, or more than is left of `budget`, and ArtifactError when there is
+    no such text: then these are not the tables that a compiler made.
     """
-    return _Search(pushdown, counter, callers, spellable).run(state, counter)
+    return _Search(pushdown, counter, callers, spellable, budget).run(state, counter)
 
 
 class _Search:
@@ -62,8 +66,10 @@ class _Search:
         counter: int,
         callers: Sequence[tuple[int, int]],
         spellable: frozenset[str] | None,
+        budget: Budget | None,
     ) -> None:
         self._pushdown = pushdown
+        self._budget = budget
         self._stack = callers
         self._counters = [counter, *(saved for _, saved in callers)]
         # Per depth: the labels with which that frame has been left.
@@ -87,6 +93,8 @@ class _Search:
             if (start, node) in self._settled or self._is_finished(start, node[2]):
                 continue
             self._settled.add((start, node))
+            if self._budget is not None:
+                self._budget.spend(_NODE_STEPS)
             if len(self._settled) > _MOST_STEPS:
                 raise LimitExceededError(f"the shortest way to an end takes more than {_MOST_STEPS} steps to find")
             state, counter, depth = node

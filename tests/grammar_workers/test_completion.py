@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.pushdown import shortest
 from grammar_workers.types import TokenId
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
@@ -270,3 +271,26 @@ def test_a_way_that_is_found_later_may_be_shorter() -> None:
     options = GrammarOptions(whitespace="flexible")
     fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary, options=options)
     assert check_completion(fsm, fsm.next_state(fsm.initial_state, 2)) == b"6,6]"
+
+
+def test_plans_of_a_completion_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that look alike, in objects in objects: each detour asks anew for the shortest text, which is work, too."""
+    popped = 0
+    pop = shortest.heapq.heappop
+
+    def counting(queue: list[Any]) -> Any:
+        nonlocal popped
+        popped += 1
+        return pop(queue)
+
+    names = {"b{1,1}$": {"$ref": "#"}, "^(?:b(?i:(?i:[^\u2028]b+?\\b[AAA-b]){2})*|A)$": {"type": "object"}}
+    schema = {"type": "object", "additionalProperties": False, "patternProperties": names, "minProperties": 3}
+    options = GrammarOptions(whitespace="flexible", property_order="any", number_spelling="any")
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary(), options=options)
+    state = fsm.initial_state
+    for byte in b'{"':
+        state = fsm.next_state(state, byte)
+    monkeypatch.setattr(shortest.heapq, "heappop", counting)
+    with pytest.raises(LimitExceededError):
+        fsm.shortest_completion(state)
+    assert popped < 60_000

@@ -98,7 +98,7 @@ class Ways:
 
     def _plan(self, place: Place, limit: int) -> Iterator[bytes | TokenId]:
         """The shortest text of the underlying automaton, byte by byte."""
-        text = self._recognizer.shortest_text(place[:3])
+        text = self._recognizer.shortest_text(place[:3], self._steps.budget)
         if text.length > limit:
             raise TooManyTokensError
         if text.length > _MOST_BYTES:
