@@ -42,7 +42,8 @@ class TextStream:
             self.stopped = True
             self.stop_string = found[1]
             return self._release(found[0])
-        return self._release(len(self._held) - max((beginning_of(stop, self._held) for stop in self._stop), default=0))
+        begun = max((beginning_of(stop, self._held) for stop in self._stop), default=0)
+        return self._release(len(self._held) - begun)
 
     def finish(self) -> str:
         """The rest, when no more tokens come. Bytes of an unfinished character are dropped."""
