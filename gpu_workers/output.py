@@ -37,19 +37,9 @@ class GenerationOutput:
     def to_dict(self) -> dict[str, Any]:
         if self.error is not None:
             return {"error": self.error}
-        output: dict[str, Any] = {
-            "text": self.text,
-            "token_ids": self.token_ids,
-            "finish_reason": self.finish_reason,
-            "prompt_tokens": self.prompt_tokens,
-        }
-        if self.reports:
-            output["reports"] = self.reports
-        if self.conditional_sampling is not None:
-            output["conditional_sampling"] = self.conditional_sampling
-        if self.stop_string is not None:
-            output["stop_string"] = self.stop_string
-        return output
+        names = ["text", "token_ids", "finish_reason", "prompt_tokens"]
+        names += [name for name in ("reports", "conditional_sampling", "stop_string") if getattr(self, name)]
+        return {name: getattr(self, name) for name in names}
 
 
 Generate = Callable[[GenerationRequest], AsyncGenerator[GenerationOutput, None]]

@@ -6,16 +6,16 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, Tag, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http.body_errors import shown_place
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import contradiction
-from deployments.openai.chat_messages import MAX_PARTS, joined
+from deployments.openai.chat_messages import TextOr, joined
 from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.errors import shortened
-from grammar_workers.validation import FailFast, by_json_type
+from grammar_workers.validation import by_json_type
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 ROLES = {
@@ -64,10 +64,7 @@ class ToolUseBlock(_Block):
     input: dict[str, Any]
 
 
-Text = Annotated[
-    Annotated[str, Tag("string")] | Annotated[list[TextBlock], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
-    by_json_type("text, or a list of text blocks"),
-]
+Text = Annotated[TextOr[TextBlock], by_json_type("text, or a list of text blocks")]
 
 
 class ToolResultBlock(_Block):
@@ -100,10 +97,7 @@ class MessageParam(ClientModel):
 
     ignores: ClassVar[str] = "a message or item"
     role: Literal["user", "assistant"]
-    content: Annotated[
-        Annotated[str, Tag("string")] | Annotated[list[Block], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
-        by_json_type("text, or a list of blocks"),
-    ]
+    content: Annotated[TextOr[Block], by_json_type("text, or a list of blocks")]
 
     @property
     def is_empty(self) -> bool:

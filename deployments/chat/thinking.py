@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from deployments.arguments import ThinkingArguments
 from deployments.http.errors import ApiError, Places
+from gpu_workers.model.text import beginning_of
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
 
 
@@ -198,9 +199,3 @@ class ReasoningParser:
             text, self._skip = text[1:], self._skip[1:]
             self.answer_at += 1
         return text
-
-
-def beginning_of(word: str, text: str) -> int:
-    """Length of the longest end of `text` that begins `word` without being all of it."""
-    lengths = range(min(len(word) - 1, len(text)), 0, -1)
-    return next((length for length in lengths if text.endswith(word[:length])), 0)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from deployments.chat.thinking import beginning_of
 from deployments.chat.tool_formats.declaration import Parameters
+from gpu_workers.model.text import beginning_of
 from grammar_workers.json_types import types_of
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from deployments.chat.thinking import beginning_of
 from deployments.chat.tool_arguments import BareReader, JsonValue, KeywordReader, ParameterReader, RawReader
 from deployments.chat.tool_formats.declaration import RawInput, ToolFormat
+from gpu_workers.model.text import beginning_of
 
 Delta = dict[str, Any]
 """What one more piece of text adds to an answer: `{"content": text}` or `{"tool_calls": [...]}`, OpenAI's shape."""

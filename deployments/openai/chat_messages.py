@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, Tag, model_validator
 
@@ -28,10 +28,10 @@ class TextPart(ClientModel):
         return refusal_as_text(part)
 
 
-Content = Annotated[
-    Annotated[str, Tag("string")] | Annotated[list[TextPart], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
-    by_json_type("text, or a list of text parts"),
-]
+Part = TypeVar("Part")
+TextOr = Annotated[str, Tag("string")] | Annotated[list[Part], FailFast(), Field(max_length=MAX_PARTS), Tag("array")]
+"""Text, or a list of parts: members of a union with the discriminator `by_json_type`."""
+Content = Annotated[TextOr[TextPart], by_json_type("text, or a list of text parts")]
 
 
 def joined(content: str | list[Any]) -> str:

@@ -1,6 +1,6 @@
 """The HTTP bodies, OpenAI's names: what clients send, and its conversion into what the tiers take.
 
-Unknown fields are refused by name, except those that `deployments/http/client_fields.py` lists. A field that the
+Unknown fields are refused by name, except those that `deployments/http/client_fields.yaml` lists. A field that the
 engine cannot honour yet is accepted only with the value that means "off", so that a client which always sends its
 defaults still works and no request is half-honoured in silence. Numbers and booleans must be just that: `"5"` is no
 number here.

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from string import Template
 
 from deployments.status.reports import KINDS, Reports
 from deployments.status.seen_grammars import Seen, SeenGrammars
 
-STYLE = (Path(__file__).parent / "status.css").read_text()
-SCRIPT = (Path(__file__).parent / "status.js").read_text()
+_FOLDER = Path(__file__).parent
+PAGE = Template((_FOLDER / "page.html").read_text())
+STYLE = (_FOLDER / "status.css").read_text()
+SCRIPT = (_FOLDER / "status.js").read_text()
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
@@ -21,7 +24,7 @@ HEADERS = {
     "form-action 'none'; frame-ancestors 'none'",
 }
 SHOWN = 10
-KEY_FORM = f"{(Path(__file__).parent / 'key_form.html').read_text()}<script>{SCRIPT}</script>"
+KEY_FORM = f"{(_FOLDER / 'key_form.html').read_text()}<script>{SCRIPT}</script>"
 LINKS = (
     ("/explorer/", "Explorer", "step through a generation and see what the mask did"),
     ("/docs", "API documentation", "every path and field, to try out"),
@@ -49,27 +52,15 @@ def status_page(model: str, version: str, reports: Reports | None, seen: SeenGra
         body = '<p id="locked">The figures of the server are shown to those who have an API key.</p>'
     else:
         body = _state(reports) + _tiers(reports) + _stores(reports) + _grammars(reports, seen, tenant)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-<p>version {escape(version)}, as of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC; load the page again for newer figures</p>
-</header>
-<nav aria-label="Pages"><ul>{links}</ul></nav>
-{KEY_FORM if reports is None else ""}
-<main>{body}</main>
-</body>
-</html>
-"""
+    return PAGE.substitute(
+        title=escape(title),
+        style=STYLE,
+        version=escape(version),
+        now=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
+        links=links,
+        key_form=KEY_FORM if reports is None else "",
+        body=body,
+    )
 
 
 def _state(reports: Reports) -> str:

@@ -6,7 +6,7 @@ longer tokens are paths over several edges, and only the likely ones among them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,21 +71,16 @@ def _graph(fsm: TokenFSM, vocabulary: Vocabulary, names: TokenNames) -> dict[str
         for place, target in enumerate(targets):
             tokens = np.flatnonzero(places == place).tolist()
             tokens.sort(key=lambda token: len(vocabulary.token_bytes(token)) != 1)
-            edges.append(
-                {
-                    "source": state,
-                    "target": target,
-                    "tokens": [names.name(token) for token in tokens[:MOST_TOKENS]],
-                    "more_tokens": max(0, len(tokens) - MOST_TOKENS),
-                }
-            )
+            edges.append({"source": state, "target": target, **_some_of(tokens, names)})
     return {"states": [{"state": one, "terminal": fsm.is_terminal(one)} for one in states], "edges": edges}
 
 
 def _described(successor: Successor, names: TokenNames) -> dict[str, Any]:
-    return {
-        "state": successor.state,
-        "terminal": successor.terminal,
-        "tokens": [names.name(token_id) for token_id in successor.token_ids[:MOST_TOKENS]],
-        "more_tokens": max(0, len(successor.token_ids) - MOST_TOKENS),
-    }
+    tokens = _some_of(successor.token_ids, names)
+    return {"state": successor.state, "terminal": successor.terminal, **tokens}
+
+
+def _some_of(token_ids: Sequence[int], names: TokenNames) -> dict[str, Any]:
+    """The first tokens, and how many more there are."""
+    shown = [names.name(token_id) for token_id in token_ids[:MOST_TOKENS]]
+    return {"tokens": shown, "more_tokens": len(token_ids) - len(shown)}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_workers.guided.output_budget import row_of
 from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.matching.mask_store import count_tokens
 
@@ -49,9 +50,8 @@ class ForcedTextFinder:
         # -1 for tokens without bytes: end tokens and other special ones.
         self._end_token_ids = frozenset(vocabulary.eos_token_ids)
         self._first_byte = np.array([data[0] if data else -1 for data in token_bytes], np.int16)
-        bits = np.zeros(-(-vocabulary.size // 32) * 32, np.uint8)
-        bits[[token_id for token_id, data in enumerate(token_bytes) if len(data) == 1]] = 1
-        self._single_bytes = np.packbits(bits, bitorder="little").view(np.uint32)
+        single_bytes = (token_id for token_id, data in enumerate(token_bytes) if len(data) == 1)
+        self._single_bytes = row_of(single_bytes, -(-vocabulary.size // 32))
 
     def forces(self, token_ids: np.ndarray) -> bool:
         """Whether there is one token, not an end token, or all of these (int64 [n]) begin with the same byte."""

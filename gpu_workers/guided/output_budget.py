@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,13 @@ def packed(bits: NDArray[np.bool_], words: int) -> MaskRow:
     padded = np.zeros(words * 32, np.bool_)
     padded[: len(bits)] = bits
     return np.packbits(padded, bitorder="little").view(np.uint32)
+
+
+def row_of(token_ids: Iterable[int], words: int) -> MaskRow:
+    """A mask row of `words` words that allows those of these tokens for which it has bits."""
+    bits = np.zeros(words * 32, np.bool_)
+    bits[[token_id for token_id in token_ids if token_id < words * 32]] = True
+    return packed(bits, words)
 
 
 def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:

@@ -42,7 +42,8 @@ class TextStream:
             self.stopped = True
             self.stop_string = found[1]
             return self._release(found[0])
-        return self._release(len(self._held) - self._possible_stop())
+        begun = max((beginning_of(stop, self._held) for stop in self._stop), default=0)
+        return self._release(len(self._held) - begun)
 
     def finish(self) -> str:
         """The rest, when no more tokens come. Bytes of an unfinished character are dropped."""
@@ -54,16 +55,13 @@ class TextStream:
             at = self._held.find(stop, at + 1)
         return at
 
-    def _possible_stop(self) -> int:
-        """Length of the longest tail of the held text that begins a stop string."""
-        longest = max((len(stop) - 1 for stop in self._stop), default=0)
-        for length in range(min(longest, len(self._held)), 0, -1):
-            tail = self._held[-length:]
-            if any(stop.startswith(tail) for stop in self._stop):
-                return length
-        return 0
-
     def _release(self, length: int) -> str:
         text, self._held = self._held[:length], self._held[length:]
         self._cuts = {cut - length for cut in self._cuts if cut >= length}
         return text
+
+
+def beginning_of(word: str, text: str) -> int:
+    """Length of the longest end of `text` that begins `word` without being all of it."""
+    lengths = range(min(len(word) - 1, len(text)), 0, -1)
+    return next((length for length in lengths if text.endswith(word[:length])), 0)

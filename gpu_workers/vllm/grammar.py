@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor
 
-from gpu_workers.guided.output_budget import OutputBudget, packed
+from gpu_workers.guided.output_budget import OutputBudget, row_of
 from gpu_workers.vllm.reference import Reference
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
@@ -61,8 +61,8 @@ class RequestGrammar:
         # The automaton's own rows say everything where both agree on what ends an output.
         self._plain = own == self._end_token_ids and self._min_tokens <= 0
         words = -(-fsm.vocabulary.size // 32)
-        self._ends = _bits(self._end_token_ids, words)
-        self._rest = ~(self._ends | _bits(own, words))
+        self._ends = row_of(self._end_token_ids, words)
+        self._rest = ~(self._ends | row_of(own, words))
 
     @classmethod
     def referred(cls, reference: Reference, fsm: TokenFSM, end_token_ids: Collection[int], **settings: Any) -> Self:
@@ -196,9 +196,3 @@ class RequestGrammar:
         if states[-1] == self._fsm.end_state:
             raise ValueError("the tokens emitted before end the output already")
         return states[-1]
-
-
-def _bits(token_ids: Collection[int], words: int) -> MaskRow:
-    bits = np.zeros(words * 32, np.bool_)
-    bits[[token_id for token_id in token_ids if token_id < words * 32]] = True
-    return packed(bits, words)

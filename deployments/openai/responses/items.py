@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import text_parts
-from deployments.openai.chat_messages import MAX_PARTS, TextPart, joined
+from deployments.openai.chat_messages import MAX_PARTS, TextOr, TextPart, joined
 from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.validation import FailFast, by_json_type
 
@@ -30,10 +30,7 @@ class InputText(TextPart):
     type: _TextKind = Field(description="Other kinds of content are refused.")  # type: ignore[assignment]
 
 
-Content = Annotated[
-    Annotated[str, Tag("string")] | Annotated[list[InputText], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
-    by_json_type("text, or a list of text parts"),
-]
+Content = Annotated[TextOr[InputText], by_json_type("text, or a list of text parts")]
 
 
 class MessageInput(_Item):
