@@ -27,9 +27,10 @@ class GrammarOptions(BaseModel):
     )
     property_order: Literal["declared", "any"] = Field(
         "declared",
-        description="`declared`: properties come as the schema first names them, undeclared ones last. `any`: in any "
-        "order, declared names at most once each. An object that declares more than 62 names, or whose alternatives "
-        "differ in too many of them, keeps the declared order; `notes` say so.",
+        description="`declared`: properties come as the schema first names them, undeclared ones last; where they are "
+        "counted (`minProperties` and the like), a pattern that few names match, such as `^[ab]$`, names these. `any`: "
+        "in any order, declared names at most once each. An object that declares more than 62 names, or whose "
+        "alternatives differ in too many of them, keeps the declared order; `notes` say so.",
     )
     number_spelling: Literal["plain", "any"] = Field(
         "plain",

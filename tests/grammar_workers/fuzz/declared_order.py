@@ -45,6 +45,8 @@ def _may_be_out_of_order(value: Any) -> bool:
 
 
 def _of_members(schema: dict[str, Any], members: Members) -> Order:
+    if "patternProperties" in schema and not {"minProperties", "maxProperties"}.isdisjoint(schema) and len(members) > 1:
+        return Order.OPEN  # a pattern that few names match declares them
     declared = list(dict.fromkeys([*schema.get("properties", {}), *schema.get("required", [])]))
     ranks = [declared.index(name) if name in declared else len(declared) for name, _ in members]
     ordered = sorted(ranks) == ranks and all(ranks.count(rank) == 1 for rank in ranks if rank < len(declared))
