@@ -70,7 +70,7 @@ def _change(place: str, specification: Mapping[str, Any]) -> str:
     required, declared = found.get("required"), found.get("properties", {})
     undeclared = isinstance(required, list) and {*required} - declared.keys()
     is_settled = undeclared or found.get("additionalProperties") is False or not 0 < len(declared) < _FEW
-    asked = {*found, "" if is_settled else "open", ""}
+    asked = {*found, ""} | (set() if is_settled else {"open"})
     alternatives = found.get("anyOf", found.get("oneOf"))
     if isinstance(alternatives, list) and not any(
         "object" in str(one) or "properties" in str(one) for one in alternatives

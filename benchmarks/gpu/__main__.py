@@ -44,7 +44,7 @@ def main(command_line: list[str] | None = None) -> int:
         (part,) = [part for part in every if part.name == arguments.part]
         return _run(part, arguments, device, names)
     deadline = time.monotonic() + 60 * arguments.minutes
-    passed_on = _without_output(sys.argv[1:] if command_line is None else command_line)
+    passed_on = sys.argv[1:] if command_line is None else command_line
     for part in every:
         known = Document.read(arguments.output).states.get(part.name, ["missing"])
         if known[0] == "done" or time.monotonic() > deadline:
@@ -81,12 +81,6 @@ def _run(part: Part, arguments: argparse.Namespace, device: torch.device, names:
         print(report.line(one, found), flush=True)
         document.write(arguments.output)
     return DIFFERS if document.differing else 0
-
-
-def _without_output(command_line: list[str]) -> list[str]:
-    """What a part's own process is told, too."""
-    at = command_line.index("--output")
-    return [*command_line[:at], *command_line[at + 2 :]]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -53,7 +53,8 @@ def _steps(vocabulary: str) -> Callable[[Settings, int], Iterator[Any]]:
 def run_apart(part: Part, command_line: list[str], file: Path, limit_s: float) -> None:
     """Runs `part` as `python -m benchmarks.gpu --part NAME` for at most `limit_s`; its lines are printed as they come.
 
-    What it has written to its own file until then is taken over into the document in `file`.
+    What it has written to its own file until then is taken over into the document in `file`. `command_line` is
+    that of the whole program: of two `--output` the last one counts.
     """
     own = file.with_suffix(".part.json")
     own.unlink(missing_ok=True)

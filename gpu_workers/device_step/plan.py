@@ -197,6 +197,7 @@ class GraphedStep:
         self._memory = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(pool.device)
         self._captured: dict[StaticShape, tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]] = {}
+        self._fitting: dict[StaticShape, StaticShape] = {}
         started, (free, total) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
         for shape in shapes:
             if free - torch.cuda.mem_get_info(pool.device)[0] < _GRAPHS_SHARE * total:
@@ -207,7 +208,10 @@ class GraphedStep:
 
     def shape_for(self, shape: StaticShape) -> StaticShape:
         """The smallest captured shape that holds `shape`; itself where none does."""
-        return min((one for one in self._captured if one.holds(shape)), key=StaticShape.cost, default=shape)
+        if shape not in self._fitting:  # few come up, each in many steps
+            fitting = (one for one in self._captured if one.holds(shape))
+            self._fitting[shape] = min(fitting, key=StaticShape.cost, default=shape)
+        return self._fitting[shape]
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
         if shape not in self._captured:

@@ -66,8 +66,10 @@ class StaticRow:
 
 @dataclass(frozen=True, slots=True)
 class StaticShape:
-    """What a static step is fixed to. `masked`: masks are looked up, for all rows;
-    otherwise no grammar code at all. `truncates`: top-k or top-p is on. `drafts`: a head drafts for the next step.
+    """The sizes and kinds of work of a static step, which no value of a tensor can change.
+
+    `masked`: masks are looked up, for all rows; otherwise no grammar code at all. `truncates`: top-k or top-p is on.
+    `drafts`: a head drafts for the next step.
     """
 
     rows: int

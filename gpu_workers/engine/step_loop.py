@@ -276,10 +276,9 @@ class StepLoop(threading.Thread):
         if self._device_step is not None and unread.device is not None:
             for sequence, drawn in self._device_step.drawn(unread.device).items():
                 sequence.receive_drawn(drawn)
-        overflowed = RequestError("the model overflowed", code="not_finite", status=500)
         for sequence, finite in zip(unread.rows, unread.finite.read().tolist(), strict=True):
             if not finite:
-                self._end(sequence, "error", overflowed)
+                self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
 
     def _release_slots(self) -> None:
         """Nothing writes to the pool any more: those that ended meanwhile leave their slots."""

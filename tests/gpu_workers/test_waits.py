@@ -13,6 +13,7 @@ from torch import Tensor
 from gpu_workers.device_step import plan
 from gpu_workers.engine import step_loop
 from gpu_workers.model import attention, model_runner
+from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling import distribution, sampler
 from gpu_workers.transfers import HostCopy
 from tests.gpu_workers.other_device import DEVICE, engine_there
@@ -26,14 +27,17 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+def requests(many: int) -> list[GenerationRequest]:
+    """Of all kinds, less those for log-probabilities, which are read of a token that was drawn: one wait more."""
+    made = requests_of(np.random.default_rng(1), [None, "letters", "record", "letters"], many)
+    return [one for one in made if not one.sampling.reports]
+
+
 def tokens_there(many: int, **settings: Any) -> tuple[list[list[int]], list[str]]:
     """The tokens of requests of all kinds on a device that is not the host's, and what waited for it."""
     config = engine_config(step_tokens=40, overlap=False, rejection_mass_interval=0, **settings)
-    requests = requests_of(np.random.default_rng(1), [None, "letters", "record", "letters"], many)
-    # Log-probabilities are read of a token that was drawn: whoever asks for them waits once more.
-    kept = [one for one in requests if not one.sampling.reports]
     with engine_there("llama", config, grammars(**automata())) as (engine, device):
-        found = [result.token_ids for result in run(engine, *kept, stagger=1)]
+        found = [result.token_ids for result in run(engine, *requests(many), stagger=1)]
         return found, device.waits
 
 
@@ -41,9 +45,7 @@ def tokens_there(many: int, **settings: Any) -> tuple[list[list[int]], list[str]
 def test_nothing_waits_and_tokens_are_the_hosts(settings: dict[str, Any]) -> None:
     found, waits = tokens_there(12, **settings)
     assert waits == []
-    requests = requests_of(np.random.default_rng(1), [None, "letters", "record", "letters"], 12)
-    kept = [one for one in requests if not one.sampling.reports]
-    expected, _ = outputs(engine_config(step_tokens=40), automata(), kept)
+    expected, _ = outputs(engine_config(step_tokens=40), automata(), requests(12))
     assert found == [token_ids for token_ids, _, _ in expected]
 
 
