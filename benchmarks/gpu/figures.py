@@ -50,7 +50,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, by which of `WAYS`. `sample_s`: how long each part of a draw is."""
+    """The model, batches and texts of a measurement, and its ways, of `WAYS`; `sample_s`: time for a part of a draw."""
 
     device: torch.device
     shape: str

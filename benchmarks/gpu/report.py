@@ -107,7 +107,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Document:
-    """What is known so far. `states`: of each part, "done" or what became of it, and its seconds."""
+    """The results so far, by part. `states`: "done" or the reason why a part is not, and its seconds."""
 
     machine: dict[str, Any] = field(default_factory=dict)
     states: dict[str, list[Any]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Document:
 
     @property
     def differing(self) -> bool:
-        """Whether any check has failed."""
+        """True if a check has found a difference."""
         return any(isinstance(one, Check) and one.differing for found in self.entries.values() for one in found)
 
     def table(self) -> str:

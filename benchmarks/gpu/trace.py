@@ -1,4 +1,4 @@
-"""Where a decode step's time goes: the host's by phase, the device's by kernel, and what waits for what."""
+"""A decode step's time by the host's phases and the device's kernels, and the places where the host waits."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _phases_timed(workload: Workload) -> Iterator[dict[str, float]]:
 
 @contextmanager
 def _waits_counted(workload: Workload) -> Iterator[collections.Counter[str]]:
-    """Where the engine thread waits for the device, as CUDA's debug mode tells."""
+    """Counts the waits of the engine thread for the device by place, as CUDA's debug mode reports them."""
     loop: Any = workload.engine.step_loop
     step, found = type(loop)._step.__get__(loop), collections.Counter[str]()
 
