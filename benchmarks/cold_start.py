@@ -1,28 +1,28 @@
-"""How long the first and the second start on a machine take: kernels in no cache, and in one.
+"""Measure the first and the second start of Turnstile on a machine: without and with cached kernels.
 
     python -m benchmarks.cold_start [--before FOLDER] [--only check,serve,import]
 
-`turnstile check` of a schema and `turnstile serve` (the embedded model) until it is ready, each with an empty folder
-for kernels and once more with what the first one left there; and imports, the fastest of five. Wall time, and CPU time
-of all processes: on a machine where others work, only the latter tells versions apart. FOLDER is a checkout of another
-version, measured by turns in the same run. Ports are chosen by the system.
+The program measures three starts: `turnstile check` of a schema; `turnstile serve` with the embedded model until it is
+ready; and imports (the fastest of five). The first two are measured with an empty folder of compiled kernels, and again
+with the kernels of the first run. Times are wall time, and CPU time of all processes. On a busy machine, only CPU times
+are comparable. FOLDER is a checkout of another version, which is measured alternately in the same run.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.frame import Table, new_parser
 from benchmarks.processes import cpu_seconds, family
+from tests.redis_server import free_port
 
 HERE = Path(__file__).resolve().parents[1]
 SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}'
@@ -31,22 +31,44 @@ READY_S = 900
 
 
 def environment(version: Path, kernels: Path) -> dict[str, str]:
-    """That of a process which runs `version`, and keeps kernels in a folder of its own."""
+    """Return the environment variables of a process that runs a given version of Turnstile.
+
+    Args:
+        version: Folder of the source tree.
+        kernels: Folder in which the process caches compiled kernels.
+    """
     return {**os.environ, "PYTHONPATH": str(version), "NUMBA_CACHE_DIR": str(kernels)}
 
 
 def check(version: Path, kernels: Path) -> tuple[float, float]:
-    """Wall and CPU seconds of a whole `turnstile check`."""
+    """Measure a `turnstile check` of a small schema, from the start to the end of the process.
+
+    Args:
+        version: Folder of the source tree.
+        kernels: Folder of compiled kernels.
+
+    Returns:
+        Wall seconds and CPU seconds.
+    """
     command = [sys.executable, "-m", "deployments.cli", "check", "-", "--kind", "json_schema"]
     return _ended(command, version, kernels, SCHEMA)
 
 
 def serve(version: Path, kernels: Path) -> tuple[float, float]:
-    """Wall and CPU seconds of `turnstile serve` until it is ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "deployments.cli", "serve", "--port", str(port), "--deadline", str(READY_S)]
+    """Measure `turnstile serve` from the start of the process until the server is ready.
+
+    Args:
+        version: Folder of the source tree.
+        kernels: Folder of compiled kernels.
+
+    Returns:
+        Wall seconds, and CPU seconds of all processes.
+
+    Raises:
+        SystemExit: The server was not ready within `READY_S` seconds.
+    """
+    options = ("--port", str(free_port()), "--deadline", str(READY_S))
+    command = [sys.executable, "-m", "deployments.cli", "serve", *options]
     begun = time.perf_counter()
     with subprocess.Popen(
         command, cwd=version, env=environment(version, kernels), stdout=subprocess.PIPE, text=True
@@ -66,7 +88,16 @@ def serve(version: Path, kernels: Path) -> tuple[float, float]:
 
 
 def imported(statement: str, version: Path, kernels: Path) -> tuple[float, float]:
-    """Wall and CPU seconds of a process that runs `statement`, less those of one that does nothing; fastest of five."""
+    """Measure an import statement in a new Python process. The time of an empty process is subtracted.
+
+    Args:
+        statement: Python statement.
+        version: Folder of the source tree.
+        kernels: Folder of compiled kernels.
+
+    Returns:
+        Wall seconds and CPU seconds: the fastest of five runs minus the fastest of five empty runs.
+    """
     runs = [[_ended([sys.executable, "-c", code], version, kernels) for code in (statement, "pass")] for _ in range(5)]
     (wall, cpu), (nothing_wall, nothing_cpu) = (map(min, zip(*each, strict=True)) for each in zip(*runs, strict=True))
     return wall - nothing_wall, cpu - nothing_cpu
@@ -82,8 +113,7 @@ def _ended(command: list[str], version: Path, kernels: Path, written: str = "") 
         input=written,
         text=True,
         check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
     )
     wall, after = time.perf_counter() - begun, os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
@@ -91,32 +121,27 @@ def _ended(command: list[str], version: Path, kernels: Path, written: str = "") 
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parse the command line and print the table."""
+    parser = new_parser(__doc__)
     parser.add_argument("--before", type=Path, help="a checkout of another version")
     parser.add_argument("--only", default="check,serve,import")
     arguments = parser.parse_args()
     versions = {"before": arguments.before.resolve()} if arguments.before else {}
     versions["this version"] = HERE
-    print("| start | kernels cached | version | wall s | CPU s |\n|---|---|---|---|---|", flush=True)
+    table = Table("start", "kernels cached", "version", "wall s", "CPU s")
 
-    def row(start: str, cached: str, version: str, measure: Callable[[], tuple[float, float]]) -> None:
-        wall, cpu = measure()
-        print(f"| `{start}` | {cached} | {version} | {wall:.2f} | {cpu:.2f} |", flush=True)
+    def row(start: str, cached: str, version: str, seconds: tuple[float, float]) -> None:
+        table.row(f"`{start}`", cached, version, *(f"{each:.2f}" for each in seconds))
 
-    for name, start in (("check", check), ("serve", serve)):
-        if name not in arguments.only:
-            continue
+    starts = {"check": check, "serve": serve}
+    for name in [name for name in starts if name in arguments.only]:
         with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
-            for cached in ("no", "yes"):
-                for version, root in versions.items():
-                    kernels = Path(folder, version.replace(" ", "-"))
-                    row(f"turnstile {name}", cached, version, lambda s=start, r=root, k=kernels: s(r, k))  # type: ignore[misc]
-    if "import" in arguments.only:
-        with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
-            for statement in IMPORTS:
-                for version, root in versions.items():
-                    row(statement, "-", version, lambda s=statement, r=root: imported(s, r, Path(folder)))  # type: ignore[misc]
+            for cached, (version, root) in itertools.product(("no", "yes"), versions.items()):
+                row(f"turnstile {name}", cached, version, starts[name](root, Path(folder, version.replace(" ", "-"))))
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        statements = IMPORTS if "import" in arguments.only else ()
+        for statement, (version, root) in itertools.product(statements, versions.items()):
+            row(statement, "-", version, imported(statement, root, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Turnstile and its peers behind one small interface, so that benchmarks treat them alike."""
+"""Adapters that give Turnstile and other libraries one interface, so that benchmarks treat them alike."""
 
 from __future__ import annotations
 
@@ -16,62 +16,86 @@ from grammar_workers import GrammarError, GrammarOptions, TokenFSM, compile_gram
 
 
 class RefusedError(Exception):
-    """The engine does not compile this schema; the message is its reason."""
+    """A library rejects a schema. The message is the library's reason."""
 
 
 class Session(Protocol):
-    """One compiled schema, and one text under it at a time."""
+    """Interface of a compiled schema with the state of one text."""
 
     def begin(self) -> None:
-        """Back to the beginning of a text."""
+        """Reset the state to the beginning of a text."""
 
     def mask(self) -> NDArray[np.uint32]:
-        """The mask row of what may follow: bit t % 32 of word t // 32."""
+        """Return the mask of the next token, uint32 [words]. Token t has bit t % 32 of word t // 32."""
 
     def advance(self, token_id: int) -> bool:
-        """Read a token; whether it was allowed."""
+        """Accept a token. Return whether it was allowed."""
 
     def may_stop(self) -> bool:
-        """Whether the text may end here."""
+        """Return whether the text may end in the current state."""
 
     def explain(self, value: Any) -> str:
-        """Why a valid value is rejected as `json.dumps` writes it; "" when the engine cannot tell."""
+        """Return the reason why the library rejects a valid JSON value, serialized by `json.dumps`; "" if unknown."""
 
 
 class Engine(Protocol):
-    """A way to compile JSON Schemas for the Tekken vocabulary."""
+    """Interface of a library that compiles JSON Schemas for the Tekken vocabulary."""
 
     def compile(self, schema: Any) -> Session:
-        """Raises RefusedError."""
+        """Compile a JSON Schema, and return a session. RefusedError is raised if the library rejects the schema."""
 
 
 # -- Turnstile -----------------------------------------------------------------------------------------------------
 
 
 class TurnstileSession:
+    """Session of Turnstile: an automaton and its current state.
+
+    Args:
+        fsm: The automaton.
+        schema: The JSON Schema from which it was compiled, for `explain`.
+
+    Attributes:
+        fsm: The automaton.
+    """
+
     def __init__(self, fsm: TokenFSM, schema: Any) -> None:
         self.fsm = fsm
         self._schema = schema
         self._state = fsm.initial_state
 
     def begin(self) -> None:
+        """Reset to the initial state."""
         self._state = self.fsm.initial_state
 
     def mask(self) -> NDArray[np.uint32]:
+        """Return the mask of the current state, uint32 [words]."""
         return self.fsm.allowed_mask(self._state)
 
     def advance(self, token_id: int) -> bool:
+        """Accept a token. Return whether it was allowed."""
         self._state = self.fsm.next_state(self._state, token_id)
         return self._state >= 0
 
     def may_stop(self) -> bool:
+        """Return whether the text may end here."""
         return self.fsm.is_terminal(self._state)
 
     def explain(self, value: Any) -> str:
+        """Return the policy (such as property order) because of which a valid JSON value is rejected."""
         return explanation(self.fsm, self._schema, value)
 
 
 class Turnstile:
+    """Turnstile as an `Engine`. The constructor loads all kernels and formats.
+
+    Args:
+        options: Fields of `GrammarOptions`.
+
+    Attributes:
+        grammar_options: The options.
+    """
+
     def __init__(self, options: dict[str, Any]) -> None:
         self.grammar_options = GrammarOptions(**options)
         self._vocabulary = tekken_vocabulary()
@@ -79,6 +103,7 @@ class Turnstile:
         warm_up_formats(self._vocabulary)
 
     def compile(self, schema: Any) -> TurnstileSession:
+        """Compile a schema for one text at a time. Raises RefusedError if the schema is rejected."""
         specification = {"type": "json_schema", "schema": schema}
         try:
             fsm = compile_grammar(specification, self._vocabulary, options=self.grammar_options)
@@ -91,12 +116,23 @@ class Turnstile:
 
 
 class LlguidanceSession:
+    """Session of llguidance.
+
+    Args:
+        matcher: A matcher, which is copied.
+        words: Number of words of a mask.
+
+    Attributes:
+        matcher: The copy of the matcher, in the current state.
+    """
+
     def __init__(self, matcher: Any, words: int) -> None:
         self._compiled = matcher
         self.matcher = matcher.deep_copy()
         self._row = np.zeros(words, np.uint32)
 
     def begin(self) -> None:
+        """Reset to the beginning of a text."""
         # A token that is not allowed leaves an error behind, which `reset` keeps.
         if self.matcher.is_error():
             self.matcher = self._compiled.deep_copy()
@@ -104,21 +140,32 @@ class LlguidanceSession:
             self.matcher.reset()
 
     def mask(self) -> NDArray[np.uint32]:
+        """Return the mask, uint32 [words]; the next call overwrites it."""
         self.matcher.unsafe_compute_mask_ptr(self._row.ctypes.data, self._row.nbytes)
         return self._row
 
     def advance(self, token_id: int) -> bool:
+        """Accept a token. Return whether it was allowed."""
         return bool(self.matcher.consume_token(token_id))
 
     def may_stop(self) -> bool:
+        """Return whether the text may end here."""
         return bool(self.matcher.is_accepting())
 
     def explain(self, value: Any) -> str:
+        """Return "": llguidance does not explain rejections."""
         return ""
 
 
 class Llguidance:
-    """Compact separators as `json.dumps` writes them: the mode in which it is fastest and strictest."""
+    """llguidance as an `Engine`, in its fastest and strictest mode: only the separators `, ` and `: ` are allowed.
+
+    Args:
+        options: Not used.
+
+    Attributes:
+        tokenizer: Tokenizer of the Tekken vocabulary, for llguidance.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         import llguidance
@@ -129,11 +176,22 @@ class Llguidance:
         self.tokenizer = lltokenizer_from_encoding(tekken_encoding(), n_vocab=tekken_vocabulary().size, eos_token=2)
 
     def compile(self, schema: Any) -> LlguidanceSession:
+        """Compile a schema for one text at a time. Raises RefusedError if the schema is rejected."""
         defaults = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
         return self.session(self._matcher.grammar_from_json_schema(schema, defaults))
 
     def session(self, grammar: str) -> LlguidanceSession:
-        """One text under a grammar of its own notation. Raises RefusedError."""
+        """Return a session of a grammar in llguidance's notation.
+
+        Args:
+            grammar: The grammar.
+
+        Returns:
+            The session.
+
+        Raises:
+            RefusedError: llguidance rejects the grammar.
+        """
         matcher = self._matcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise RefusedError(matcher.get_error())
@@ -144,6 +202,16 @@ class Llguidance:
 
 
 class XgrammarSession:
+    """Session of xgrammar.
+
+    Args:
+        matcher: A matcher. The session advances it.
+        words: Number of words of a mask.
+
+    Attributes:
+        matcher: The matcher, in the current state.
+    """
+
     def __init__(self, matcher: Any, words: int) -> None:
         import torch
 
@@ -153,25 +221,38 @@ class XgrammarSession:
         self._row = self._bitmask.numpy().view(np.uint32)[0]
 
     def begin(self) -> None:
+        """Reset to the beginning of a text."""
         self.matcher.reset()
 
     def mask(self) -> NDArray[np.uint32]:
+        """Return the mask, uint32 [words]; the next call overwrites it."""
         self._row[:] = 0xFFFFFFFF
         self.matcher.fill_next_token_bitmask(self._bitmask, 0)
         return self._row
 
     def advance(self, token_id: int) -> bool:
+        """Accept a token. Return whether it was allowed."""
         return bool(self.matcher.accept_token(token_id))
 
     def may_stop(self) -> bool:
+        """Return whether the text may end here."""
         return bool(self.matcher.is_completed())
 
     def explain(self, value: Any) -> str:
+        """Return "": xgrammar does not explain rejections."""
         return ""
 
 
 class Xgrammar:
-    """The library's defaults, on one thread; with the option `comparable` open objects and the separators of others."""
+    """xgrammar as an `Engine`, with its default options, on one thread.
+
+    Args:
+        options: `{"comparable": True}`: additional properties are allowed, and only the separators `, ` and `: `, as
+            for the other libraries. Empty: xgrammar's default options.
+
+    Attributes:
+        compiler: The grammar compiler of xgrammar.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         import torch
@@ -189,13 +270,14 @@ class Xgrammar:
         self.compiler = xgrammar.GrammarCompiler(information, max_threads=1)
 
     def compile(self, schema: Any) -> XgrammarSession:
+        """Compile a schema for one text at a time. Raises RefusedError if the schema is rejected."""
         try:
             return self.session(self.compiler.compile_json_schema(json.dumps(schema), **self._comparable))
         except RuntimeError as error:
             raise RefusedError(str(error)) from None
 
     def session(self, compiled: Any) -> XgrammarSession:
-        """One text under a compiled grammar."""
+        """Return a session of a grammar that xgrammar has compiled."""
         return XgrammarSession(self._matcher(compiled), self._words)
 
 
@@ -207,7 +289,13 @@ ENGINES: dict[str, Callable[[dict[str, Any]], Engine]] = {
 
 
 def installed(names: list[str]) -> list[str]:
-    """Those engines whose package is here; says which ones are not (`pip install '.[bench]'`)."""
+    """Return the names of the libraries that are installed. Print the names of the others.
+
+    `pip install '.[bench]'` installs all of them.
+
+    Args:
+        names: Keys of `ENGINES`.
+    """
     present = [name for name in names if name == "turnstile" or importlib.util.find_spec(name)]
     for name in set(names) - set(present):
         print(f"skipped: {name} is not installed")

@@ -1,16 +1,16 @@
-"""One tenant floods the server with distinct schemas: does memory stay bounded, and does another tenant notice?
+"""Measure memory and another tenant's latency while one tenant floods the server with distinct schemas.
 
     python -m benchmarks.flood [--schemas 20000] [--rate 60]
 
-A real server with one of each tier and a Redis of its own. The tenant `flood` asks for an answer under a new schema
-`--rate` times a second; the tenant `other` five times a second, first alone, then beside the flood, half of its schemas
-known and half new. The flood comes from a process of its own, whose thousand waiting requests would make a common event
-loop late. Every tier is given little room (`LIMITS`), so that its bounds are met. Memory is that of each
-process as the kernel counts it (RSS; of compile processes PSS, for most of theirs is shared), Redis' own figure, and
-the files on disk.
+A real server runs with one replica of each deployment and its own Redis. The tenant `flood` sends `--rate` requests per
+second, each with a new schema. The tenant `other` sends five requests per second, first alone, then during the flood.
+Half of its schemas are cached. The flood runs in a separate process, because its thousand open requests would delay a
+shared event loop. All caches are small (16 MiB of files and of Redis, 64 MiB of automata), so that they become full.
+Memory is the RSS of each process (PSS for compile workers, which share most memory), the figure that Redis reports, and
+the size of the files on disk.
 
-Exit status 1 when the other tenant's p99 beside the flood is more than twice that of the quiet time before, or when one
-of its requests fails.
+The exit status is 1 if the other tenant's p99 (time to the first text) during the flood is more than twice the p99
+before the flood, or if one of its requests fails.
 """
 
 from __future__ import annotations
@@ -22,26 +22,31 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
+from benchmarks.frame import Table, new_parser
+from benchmarks.load import Measurements, Requests, connect, one_of_each, quantile_ms
 from grammar_workers.gc_control import skip_what_exists
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 
 TARGET = 2.0
 OTHER_RATE = 5.0
-LIMITS = {"files": "16 MiB", "Redis": "16 MiB", "automata of a replica": "64 MiB"}
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def small_schema(owner: str, number: int) -> dict[str, Any]:
-    """A schema as clients send them, different for each number."""
+    """Return a typical small JSON Schema, which differs for each owner and number.
+
+    Args:
+        owner: Text in the schema, such as the tenant.
+        number: Number in the schema, 0 or more.
+    """
     return {
         "type": "object",
         "properties": {
@@ -56,7 +61,16 @@ def small_schema(owner: str, number: int) -> dict[str, Any]:
 
 
 def memory(server: Server, redis: RedisServer, files: Path) -> dict[str, float]:
-    """MiB of each part, and how many files there are."""
+    """Measure the memory of the server.
+
+    Args:
+        server: The running server.
+        redis: Its Redis.
+        files: Folder of stored grammars.
+
+    Returns:
+        MiB by part of the server, and "number of files" (stored grammars).
+    """
     found: dict[str, float] = {}
     for name in ("Router", "GrammarCompiler", "ModelReplica"):
         processes = server.replicas(name)
@@ -70,25 +84,29 @@ def memory(server: Server, redis: RedisServer, files: Path) -> dict[str, float]:
     return {**found, "files on disk": sum(sizes) / 2**20, "number of files": len(sizes)}
 
 
-def others_schemas() -> Callable[[], Any]:
-    """A known schema and a new one, in turn."""
-    numbers = itertools.count()
-
-    def choose() -> Any:
-        number = next(numbers)
-        return small_schema("other", 0 if number % 2 else number)
-
-    return choose
+def others_schemas() -> Iterator[Any]:
+    """Yield schemas without end: an uncached schema and a cached schema, alternately."""
+    for number in itertools.count():
+        yield small_schema("other", 0 if number % 2 else number)
 
 
 def pour(url: str, rate: float, schemas: int) -> Measurements:
-    """The flood."""
+    """Send the flood of requests, each with a new schema. Blocks until all responses have arrived.
+
+    Args:
+        url: Base URL of the server.
+        rate: Requests per second.
+        schemas: Number of requests.
+
+    Returns:
+        The measurements of the requests.
+    """
 
     async def send() -> Measurements:
-        flood, numbers = Measurements(), itertools.count()
+        flood = Measurements()
+        distinct = (small_schema("flood", number) for number in itertools.count())
         async with connect(url) as http:
-            flooding = Requests(http, "flood")
-            await flooding.at_rate(rate, lambda: small_schema("flood", next(numbers)), flood, count=schemas)
+            await Requests(http, "flood").at_rate(rate, distinct, flood, count=schemas)
         return flood
 
     return asyncio.run(send())
@@ -97,17 +115,28 @@ def pour(url: str, rate: float, schemas: int) -> Measurements:
 async def measure(
     server: Server, redis: RedisServer, files: Path, options: argparse.Namespace
 ) -> tuple[Measurements, Measurements, Measurements, list[dict[str, float]]]:
-    """The other tenant in quiet and beside the flood, the flood, and the memory at the quarters of it."""
+    """Run the experiment: the other tenant alone, then the flood.
+
+    Args:
+        server: The running server.
+        redis: Its Redis.
+        files: Folder of stored grammars.
+        options: Command line.
+
+    Returns:
+        Measurements of the other tenant before the flood, its measurements during the flood, the measurements of the
+        flood, and the result of `memory` at 0, 25, 50, 75 and 100 % of the flood.
+    """
     quiet, beside = Measurements(), Measurements()
     loop = asyncio.get_running_loop()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         await loop.run_in_executor(process, os.getpid)  # it has started
         skip_what_exists()
         async with connect(server.url) as http:
-            other, choose = Requests(http, "other"), others_schemas()
-            await other.at_rate(OTHER_RATE, choose, Measurements(), count=10)
-            await other.at_rate(OTHER_RATE, choose, quiet, count=round(OTHER_RATE * options.quiet_seconds))
-            noticing = asyncio.create_task(other.at_rate(OTHER_RATE, choose, beside))
+            other, schemas = Requests(http, "other"), others_schemas()
+            await other.at_rate(OTHER_RATE, schemas, Measurements(), count=10)
+            await other.at_rate(OTHER_RATE, schemas, quiet, count=round(OTHER_RATE * options.quiet_seconds))
+            noticing = asyncio.create_task(other.at_rate(OTHER_RATE, schemas, beside))
             pouring = loop.run_in_executor(process, pour, server.url, options.rate, options.schemas)
             began = loop.time()
             seen: list[dict[str, float]] = []
@@ -126,7 +155,8 @@ async def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run the flood and print the tables. Return 1 if the p99 ratio exceeds `TARGET` or a request has failed."""
+    parser = new_parser(__doc__)
     parser.add_argument("--schemas", type=int, default=20_000, help="distinct schemas of the flood (default 20000)")
     parser.add_argument("--rate", type=float, default=60, help="of these in a second (default 60)")
     parser.add_argument(
@@ -138,21 +168,17 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         files = Path(folder) / "grammars"
-        arguments = {
-            "store": f"{redis.url}?file={files}&file_mb=16",
-            "compiler": {"num_cpus": 0.1, "processes": 1},
-            "replica": {"num_cpus": 0.1, "engine": {"threads": 1, "automaton_cache_mb": 64, "max_length": 1024}},
-        }
-        with Server(arguments, deadline_s=START_DEADLINE_S) as server:
+        store = f"{redis.url}?file={files}&file_mb=16"
+        with one_of_each(store, automaton_cache_mb=64, max_model_len=1024) as server:
             quiet, beside, flood, seen = asyncio.run(measure(server, redis, files, options))
-    print("| MiB | " + " | ".join(f"{quarter:.0%}" for quarter in QUARTERS) + " |\n|---" + "|---" * len(QUARTERS) + "|")
+    table = Table("MiB", *(f"{quarter:.0%}" for quarter in QUARTERS))
     for name in seen[0]:
-        print(f"| {name} | " + " | ".join(f"{found[name]:.0f}" for found in seen) + " |")
-    print("\n| tenant | sent | answered | others, by status | first token p50 ms | p99 ms |\n|---|---|---|---|---|---|")
+        table.row(name, *(round(found[name]) for found in seen))
+    print()
+    table = Table("tenant", "sent", "answered", "others, by status", "first token p50 ms", "p99 ms")
     for name, found in (("other, alone", quiet), ("other, beside the flood", beside), ("flood", flood)):
-        statuses = ", ".join(f"{count} x {status}" for status, count in sorted(found.statuses.items())) or "0"
-        times = " | ".join(f"{quantile_ms(found.first_tokens, q):.0f}" for q in (0.5, 0.99))
-        print(f"| {name} | {found.sent} | {len(found.first_tokens)} | {statuses} | {times} |")
+        times = (f"{quantile_ms(found.first_tokens, q):.0f}" for q in (0.5, 0.99))
+        table.row(name, found.sent, len(found.first_tokens), found.refused, *times)
     ratio = quantile_ms(beside.first_tokens, 0.99) / quantile_ms(quiet.first_tokens, 0.99)
     print(f"\nThe other tenant's p99 beside the flood over that alone: {ratio:.2f}, at most {TARGET}")
     return int(ratio > TARGET or bool(beside.statuses))

@@ -1,15 +1,14 @@
-"""The peer of `benchmarks.serve_load`: a model behind FastAPI and transformers' `generate`, as one would write it.
+"""A plain FastAPI server around transformers' `generate`, with which `benchmarks.serve_load` compares Turnstile.
 
     python -m benchmarks.generate_server MODEL --port N [--together]
 
-`POST /v1/chat/completions` with `messages`, `max_tokens`, `temperature`, `response_format` and `stream`, which must be
-true; `GET /health`. Every request is one call of `generate` in a thread of its own: one after the other, or, with
-`--together`, all at the same time. A schema goes to xgrammar's logits processor, whose compiler remembers schemas.
+`POST /v1/chat/completions` reads `messages`, `max_tokens`, `temperature` and `response_format`, and always streams.
+`GET /health` returns 200. Every request is one call of `generate` in its own thread. The calls run one after another
+or, with `--together`, concurrently. xgrammar's logits processor enforces a schema. Its compiler caches schemas.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import threading
@@ -25,21 +24,38 @@ from fastapi.responses import StreamingResponse
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextIteratorStreamer
 from xgrammar.contrib.hf import LogitsProcessor
 
+from benchmarks.frame import new_parser
+
 MOST_CLIENTS = 256
 
 
 class CountingStreamer(TextIteratorStreamer):
-    """Knows how many tokens came after the prompt."""
+    """Text streamer that counts the generated tokens.
+
+    Attributes:
+        tokens: Number of tokens after the prompt.
+    """
 
     tokens = -1
 
     def put(self, value: torch.Tensor) -> None:
+        """Count a token, and pass it to the text streamer. `generate` calls this method for the prompt first.
+
+        Args:
+            value: The token, or the tokens of the prompt.
+        """
         self.tokens += 1  # the first call has the prompt
         super().put(value)
 
 
 class Model:
-    """The model, its tokenizer and the grammar compiler."""
+    """The model, its tokenizer and the grammar compiler.
+
+    Args:
+        path: Folder of the model.
+        lock: Context manager that is entered during each call of `generate`: a lock, or `nullcontext` for concurrent
+            calls.
+    """
 
     def __init__(self, path: str, lock: contextlib.AbstractContextManager[Any]) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
@@ -51,7 +67,14 @@ class Model:
         self._lock = lock
 
     def chunks(self, body: dict[str, Any]) -> Iterator[str]:
-        """The answer as server-sent events."""
+        """Generate a response, and yield it as server-sent events.
+
+        Args:
+            body: Body of the request.
+
+        Yields:
+            Events with text, an event with the number of tokens, and `[DONE]`.
+        """
         streamer = CountingStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
         threading.Thread(target=self._generate, args=(body, streamer)).start()
         for text in streamer:
@@ -85,6 +108,11 @@ class Model:
 
 
 def create_app(model: Model) -> FastAPI:
+    """Return the FastAPI application of the server.
+
+    Args:
+        model: The model to serve.
+    """
     app = FastAPI()
 
     @app.get("/health")
@@ -105,7 +133,8 @@ def _event(data: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parse the command line and serve the model."""
+    parser = new_parser(__doc__)
     parser.add_argument("model", help="a folder with a model")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--together", action="store_true", help="no lock around `generate`")

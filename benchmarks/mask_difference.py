@@ -1,25 +1,27 @@
-"""Masks of Turnstile and its peers compared token by token along the same walks, and who errs where they differ.
+"""Compare the masks of Turnstile and other libraries along common texts, and find the library that is wrong.
 
     python -m benchmarks.mask_difference --data FOLDER
 
-Each schema is compiled by all engines with one spelling of JSON (`", "` and `": "`, minimal escapes, declared order).
-A walk draws tokens that all of them allow. Where masks differ, a token that only some allow is followed to a complete
-text by an engine that allows it; where only some let a text end, that is the text. `jsonschema` judges each text once,
-and then every engine reads it, in the tokens of the walk, in those of the tokeniser, and byte by byte:
+All engines (Turnstile and the other libraries) compile each schema for one serialization of JSON: the separators `", "`
+and `": "`, minimal escapes, properties in the declared order. A text is sampled from the tokens that all engines allow.
+If the masks differ in a state, a token that only some engines allow is completed to a text by one of these engines. If
+only some engines allow the text to end, the text is used as it is. `jsonschema` decides if each text is valid. Then
+every engine reads the text in three tokenizations: the sampled tokens, the tokens of the tokenizer, and single bytes.
+The errors of an engine are:
 
-    under   a text that is invalid is accepted in one of these
-    over    a text that is valid, and spelt and ordered as agreed, is accepted in none
+    under   it accepts an invalid text, in one of the tokenizations
+    over    it accepts a valid text with the agreed serialization and order in none of the tokenizations
 
-At most MOST_TEXTS texts and MOST_TRIES attempts to complete one are made at a schema, so that it takes seconds; the
-differences that are not followed after as many attempts are counted as given up.
+Per schema, there are at most MOST_TEXTS texts and MOST_TRIES attempts to complete a text, so that a schema takes some
+seconds. Further differences are counted as given up.
 
-Undecided: no complete text was found; the text repeats a name, is spelt or ordered otherwise, or `format` alone decides
-(the specification calls it an annotation).
+A difference is *undecided* in three cases: no complete text was found; the text repeats a property name, or has another
+serialization or order; or the validity depends on `format`, which is only an annotation in the JSON Schema
+specification.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import dataclasses
@@ -33,10 +35,10 @@ from typing import Any, Literal
 import jsonschema
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from benchmarks.child import Child, ChildFailedError
 from benchmarks.engines import ENGINES, Engine, RefusedError, Session, installed
+from benchmarks.frame import Table, add_sample, chosen, new_parser, progress
 from benchmarks.maskbench_conformance import accepts, explanation
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
@@ -44,21 +46,33 @@ from grammar_workers import GrammarError, TokenFSM, compile_grammar
 
 TIMEOUT_S = 30
 WALKS, STEPS = 2, 40
+# Maximum number of texts per schema that are made from differences.
 MOST_TEXTS = 8
-"""Differences of one schema that are followed to a text."""
+# Maximum number of attempts per schema to complete a text. A failed attempt may take LONGEST masks.
 MOST_TRIES = 24
-"""Attempts to complete a text at one schema: where an engine leads nowhere, each takes LONGEST masks."""
+# Maximum number of tokens that complete a text.
 LONGEST = 150
-"""Tokens that complete a text."""
+# Tokens that lead to the end of a text, in order of preference. In a string (where letters are allowed): its quote.
 CLOSING = [b"}", b"]", b'"', b"0"]
-"""What leads to the end of a text, the first that is allowed; in a string, where letters are, its end."""
 
 Verdict = Literal["valid", "invalid", "undecided"]
 
 
 @dataclasses.dataclass
 class Finding:
-    """What was found at one schema; texts by engine."""
+    """Results for one schema.
+
+    Attributes:
+        name: File name.
+        engines: Names of the engines that have compiled the schema.
+        masks: Number of states whose masks were compared.
+        differing: Number of states where masks or ends differ.
+        undecided: Number of differences without a verdict.
+        given_up: Number of differences beyond MOST_TRIES.
+        over: Valid texts that an engine rejects, by name of the engine.
+        under: Invalid texts that an engine accepts, by name of the engine.
+        crash: Error of a crash or timeout; empty if there was none.
+    """
 
     name: str
     engines: list[str] = dataclasses.field(default_factory=list)
@@ -72,7 +86,11 @@ class Finding:
 
 
 class Judge:
-    """What `jsonschema` says about texts, and whether they are spelt as agreed."""
+    """Callable that decides with `jsonschema` if a text is valid. It also checks the serialization of the text.
+
+    Args:
+        schema: The JSON Schema.
+    """
 
     def __init__(self, schema: Any) -> None:
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
@@ -84,7 +102,11 @@ class Judge:
             self._ours = compile_grammar({"type": "json_schema", "schema": schema}, tekken_vocabulary())
 
     def __call__(self, text: str) -> Verdict:
-        """`undecided` where the judge cannot tell, or the engines need not agree."""
+        """Return the verdict on a text: "valid", "invalid" or "undecided".
+
+        "undecided" means that `jsonschema` gives no certain verdict, or that the text does not have the agreed
+        serialization, so the engines may differ.
+        """
         try:
             value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
         except _RepeatedError:
@@ -108,7 +130,7 @@ class Judge:
 
 
 class _RepeatedError(Exception):
-    """A name stands twice in an object."""
+    """Error for a name that occurs twice in an object."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,7 +145,14 @@ def _no_constant(name: str) -> Any:
 
 
 class Walker:
-    """Walks under one schema with all engines that compile it."""
+    """Samples texts under one schema, and compares all engines that have compiled it.
+
+    Args:
+        sessions: Session of each engine, by name.
+        judge: Decides if a text is valid.
+        finding: Results for the schema, which are updated.
+        rng: Source of random numbers.
+    """
 
     def __init__(self, sessions: dict[str, Session], judge: Judge, finding: Finding, rng: random.Random) -> None:
         vocabulary = tekken_vocabulary()
@@ -140,7 +169,7 @@ class Walker:
         self._tries = 0
 
     def walk(self) -> None:
-        """One walk, whose differences are followed as long as there is room for texts."""
+        """Sample one text, and compare the masks of all engines in each state. Judge texts that differences lead to."""
         path: list[int] = []
         for session in self._sessions.values():
             session.begin()
@@ -154,9 +183,7 @@ class Walker:
                 self._finding.differing += 1
                 self._follow(path, masks, some, len(set(stops.values())) > 1)
                 self._replay(path)
-            if all(stops.values()) and self._rng.random() < 0.5:
-                return
-            if not common.any():
+            if (all(stops.values()) and self._rng.random() < 0.5) or not common.any():
                 return
             path.append(self._draw(common, 0.5))
             for session in self._sessions.values():
@@ -167,7 +194,7 @@ class Walker:
         return bits.astype(np.bool_) & self._text
 
     def _draw(self, allowed: NDArray[np.bool_], hurry: float) -> int:
-        """One of these tokens; with the probability `hurry` one that leads to an end."""
+        """Return a random allowed token; with the probability `hurry`, one that leads to the end of the text."""
         if self._rng.random() < hurry:
             closing = [self._quote] if allowed[self._letter] else self._closing
             for token in closing:
@@ -182,7 +209,7 @@ class Walker:
                 session.advance(token)
 
     def _follow(self, path: list[int], masks: dict[str, Any], some: NDArray[np.bool_], differ: bool) -> None:
-        """Texts that lead through a difference, judged."""
+        """Make texts that pass through a difference, and judge them."""
         if len(self._seen) >= MOST_TEXTS:
             return
         if differ:
@@ -249,15 +276,21 @@ def _reads(session: Session, tokens: list[int]) -> bool:
 
 
 def compare(engines: dict[str, Engine], path: Path) -> Finding:
-    """All engines at one schema."""
+    """Compare all engines on the schema of one file.
+
+    Args:
+        engines: The engines, by name.
+        path: A MaskBench file.
+
+    Returns:
+        The results.
+    """
     schema = json.loads(path.read_bytes())["schema"]
     finding = Finding(path.name)
     sessions: dict[str, Session] = {}
     for name, engine in engines.items():
-        try:
+        with contextlib.suppress(RefusedError):
             sessions[name] = engine.compile(schema)
-        except RefusedError:
-            continue
     finding.engines = list(sessions)
     if len(sessions) > 1:
         walker = Walker(sessions, Judge(schema), finding, random.Random(path.name))
@@ -267,7 +300,12 @@ def compare(engines: dict[str, Engine], path: Path) -> Finding:
 
 
 def serve(names: list[str], connection: Connection) -> None:
-    """Answer paths with findings, until None."""
+    """Receive paths of MaskBench files, and send a `Finding` for each of them. A child process runs this function.
+
+    Args:
+        names: Names of the engines.
+        connection: Connection to the main process. The function returns when it receives None.
+    """
     engines = {name: ENGINES[name]({"comparable": True} if name == "xgrammar" else {}) for name in names}
     connection.send(None)
     while (path := connection.recv()) is not None:
@@ -279,47 +317,45 @@ def serve(names: list[str], connection: Connection) -> None:
 
 
 def show(findings: list[Finding], names: list[str], listed: int) -> None:
-    """The table, and some texts of each engine."""
+    """Print a table of the results, and examples of texts.
+
+    Args:
+        findings: Results for all schemas.
+        names: Names of the engines.
+        listed: Maximum number of texts that are printed for each engine and kind of error.
+    """
     compared = [finding for finding in findings if len(finding.engines) > 1]
     crashes = collections.Counter(finding.crash for finding in findings if finding.crash)
-    late = sum(number for crash, number in crashes.items() if crash.startswith("no answer"))
     print(f"\nschemas compared: {len(compared):,} of {len(findings):,}", end="; ")
-    print(f"crashed: {crashes.total() - late}; given up after {TIMEOUT_S} s: {late}")
+    print(f"crashed, or given up after {TIMEOUT_S} s: {crashes.total()}")
     print(f"masks compared: {sum(f.masks for f in compared):,}; differing: {sum(f.differing for f in compared):,}")
     print(f"differences undecided: {sum(f.undecided for f in compared):,}", end="; ")
     print(f"given up after {MOST_TRIES} attempts: {sum(f.given_up for f in compared):,}\n")
-    print(f"{'':<14}{'compiled':>10}{'over: schemas':>16}{'texts':>8}{'under: schemas':>16}{'texts':>8}")
+    table = Table("engine", "compiled", "over: schemas", "texts", "under: schemas", "texts")
+    examples: list[str] = []
     for name in names:
-        many = sum(name in finding.engines for finding in compared)
-        figures = [many]
+        cells = [name, sum(name in finding.engines for finding in compared)]
         for which in ("over", "under"):
-            texts = [getattr(finding, which)[name] for finding in compared if name in getattr(finding, which)]
-            figures += [len(texts), sum(map(len, texts))]
-        print(
-            f"{name:<14}" + "".join(f"{one:>{width},}" for one, width in zip(figures, (10, 16, 8, 16, 8), strict=True))
-        )
-    for which in ("over", "under"):
-        for name in names:
-            shown = [finding for finding in compared if name in getattr(finding, which)][:listed]
-            for finding in shown:
-                print(f"{name} {which}: {finding.name}: {getattr(finding, which)[name][0][:150]!a}")
+            found = {finding.name: texts for finding in compared if (texts := getattr(finding, which).get(name))}
+            cells += [len(found), sum(map(len, found.values()))]
+            examples += [f"{name} {which}: {file}: {texts[0][:150]!a}" for file, texts in list(found.items())[:listed]]
+        table.row(*cells)
+    print("\n".join(examples))
     for failure, many in crashes.most_common(5):
         print(f"crashed: {many} x {failure}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Compare the masks, and print the table. Return 1 if Turnstile wrongly accepts or rejects a text."""
+    parser = new_parser(__doc__)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all of them")
-    parser.add_argument("--sample", type=int, default=None, help="so many files, drawn by a fixed seed")
+    add_sample(parser)
     parser.add_argument("--listed", type=int, default=5, help="texts to list of each engine and kind (default 5)")
     arguments = parse_with_data(parser)
-    paths = sorted(arguments.data.glob("*.json"))
-    if arguments.sample is not None:
-        paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
     names = installed(arguments.engines)
     child = Child(serve, names, timeout_s=TIMEOUT_S)
     findings = []
-    for path in tqdm(paths, unit="schema", smoothing=0.05):
+    for path in progress(chosen(arguments.data, arguments.sample), "schemas"):
         try:
             findings.append(child.ask(path))
         except ChildFailedError as error:

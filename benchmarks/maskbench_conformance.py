@@ -1,23 +1,22 @@
-"""Is every verdict right? Schemas and instances of MaskBench, and random generations, against `jsonschema`.
+"""Compare all verdicts with `jsonschema`: on schemas and instances of MaskBench, and on randomly sampled texts.
 
     python -m benchmarks.maskbench_conformance --data FOLDER
 
-FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT): `{"schema", "tests": [{"valid", "data"}]}`.
-Each schema is compiled; its valid instances must be accepted as `json.dumps(..., ensure_ascii=False)` writes them, the
-invalid ones rejected; and texts drawn at random from the masks, each ended by a shortest completion, must be valid.
+FOLDER contains the files of MaskBench (guidance-ai/jsonschemabench, MIT): `{"schema", "tests": [{"valid", "data"}]}`.
+Each schema is compiled. The automaton must accept its valid instances, as `json.dumps(..., ensure_ascii=False)`
+serializes them, and must reject its invalid instances. Texts that are sampled from the masks, and then completed by the
+shortest completion, must be valid.
 
-A valid instance that is rejected is explained by code, not by hand: the policy counts as the reason only if the
-instance is accepted once the option is changed, or once it is spelled as the policy asks. Exit status 1 when anything
-invalid is accepted or generated, or when the compiler fails otherwise than by a typed refusal.
+The program explains each valid instance that is rejected by a *policy*, such as the declared order of properties. A
+policy is the reason if the instance is accepted with another option, or in the serialization that the policy requires.
+The exit status is 1 if an invalid text is accepted or generated, or if the compiler fails with an untyped error.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import dataclasses
-import decimal
 import json
 import random
 import re
@@ -27,18 +26,27 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import numpy as np
-from tqdm import tqdm
-
+from benchmarks.frame import new_parser, progress
 from benchmarks.maskbench_data import parse_with_data
+from benchmarks.soundness import schema_judge
+from benchmarks.texts import random_tokens, state_after, text_of
 from benchmarks.vocabularies import named_vocabulary
 from grammar_workers import GrammarError, GrammarOptions, TokenFSM, Vocabulary, compile_grammar, warm_up
 
 
 @dataclasses.dataclass
 class Report:
-    """What was found. Each list names the file first."""
+    """Results for all files.
+
+    Attributes:
+        counts: Numbers of schemas, instances and texts, by label.
+        refusals: Numbers of rejected schemas, by error.
+        rejected: Valid instances that were rejected: (file name, index of the instance, policy).
+        accepted: Invalid instances that were accepted: (file name, index of the instance).
+        invalid_walks: Invalid texts that were sampled: (file name, text, error).
+        crashes: Untyped errors of the compiler: (file name, error).
+        slowest: Times of all compilations: (seconds, file name).
+    """
 
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     refusals: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -50,6 +58,7 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
+        """True if no invalid text was accepted or generated, and nothing has crashed."""
         return not (self.accepted or self.invalid_walks or self.crashes)
 
 
@@ -57,49 +66,49 @@ class Report:
 
 
 def after(fsm: TokenFSM, state: int, text: str) -> int:
-    """The state after `text`, -1 where it is forbidden."""
-    for token in fsm.vocabulary.encode(text.encode("utf-8", "surrogatepass")) or [-1]:
-        state = fsm.next_state(state, token)
-    return state
+    """Return the state after a text; -1 if the text is disallowed.
+
+    Args:
+        fsm: The automaton.
+        state: State before the text, or -1.
+        text: The text.
+    """
+    return state_after(fsm, fsm.vocabulary.encode(text.encode("utf-8", "surrogatepass")) or [-1], state)
 
 
 def accepts(fsm: TokenFSM, text: str) -> bool:
+    """Return whether an automaton accepts a text.
+
+    Args:
+        fsm: The automaton.
+        text: The text.
+    """
     return fsm.is_terminal(after(fsm, fsm.initial_state, text))
-
-
-def random_text(fsm: TokenFSM, rng: random.Random, longest: int) -> str:
-    """Tokens drawn uniformly from the masks until one ends the text or `longest` are drawn, then a shortest end."""
-    state = fsm.initial_state
-    tokens: list[int] = []
-    while len(tokens) < longest:
-        allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
-        token = int(rng.choice(allowed))
-        if token in fsm.vocabulary.eos_token_ids:
-            break
-        tokens.append(token)
-        state = fsm.next_state(state, token)
-    else:
-        tokens += fsm.shortest_completion(state)
-    return b"".join(map(fsm.vocabulary.token_bytes, tokens)).decode()
 
 
 # -- explanations --------------------------------------------------------------------------------------------------
 
 
 class Respelling:
-    """Searches for a spelling of a value that the automaton accepts, within what one or more policies change."""
+    """Searches for a serialization of a JSON value that an automaton accepts.
 
-    def __init__(self, fsm: TokenFSM, *, any_order: bool, plain_numbers: bool) -> None:
+    Args:
+        fsm: The automaton.
+        changed: Properties of the serialization that may vary: `property_order`, `number_spelling` or both.
+    """
+
+    def __init__(self, fsm: TokenFSM, changed: list[str]) -> None:
         self._fsm = fsm
-        self._any_order = any_order
-        self._plain_numbers = plain_numbers
+        self._any_order = "property_order" in changed
+        self._plain_numbers = "number_spelling" in changed
         self._known: dict[tuple[int, int], int] = {}
 
     def exists(self, value: Any) -> bool:
+        """Return whether the search finds a serialization of `value` that the automaton accepts."""
         return self._fsm.is_terminal(self._read(self._fsm.initial_state, value))
 
     def _read(self, state: int, value: Any) -> int:
-        """The state after some spelling of `value`, -1 when none was found."""
+        """Return the state after some serialization of `value`, -1 if none was found."""
         if isinstance(value, dict):
             # The same part of the instance (by identity) is met again after each possible predecessor.
             if (state, id(value)) not in self._known:
@@ -113,7 +122,7 @@ class Respelling:
         return max(after(self._fsm, state, text) for text in self._scalars(value))
 
     def _read_object(self, state: int, value: dict[str, Any]) -> int:
-        """Greedily: next comes the property after which the fewest others that could come now no longer can."""
+        """Choose properties greedily: next comes the one that makes the fewest other possible properties impossible."""
         left = dict(value)
         separator = ""
         while left and state >= 0:
@@ -133,7 +142,7 @@ class Respelling:
         return after(self._fsm, state, "}")
 
     def _possible(self, state: int, left: dict[str, Any], separator: str) -> set[str]:
-        """Which properties may come next."""
+        """Return the properties that may come next."""
         names = left if self._any_order else list(left)[:1]
         return {name for name in names if after(self._fsm, state, f"{separator}{_name(name)}") >= 0}
 
@@ -149,31 +158,35 @@ def _name(name: str) -> str:
     return f"{json.dumps(name, ensure_ascii=False)}: "
 
 
+# Policy -> the grammar options that it sets to "any".
 POLICIES = {
-    "property order": {"any_order": True, "plain_numbers": False},
-    "number spelling": {"any_order": False, "plain_numbers": True},
-    "property order and number spelling": {"any_order": True, "plain_numbers": True},
-}
-
-
-OPTIONS = {
-    "property order": {"property_order": "any"},
-    "number spelling": {"number_spelling": "any"},
-    "property order and number spelling": {"property_order": "any", "number_spelling": "any"},
+    "property order": ["property_order"],
+    "number spelling": ["number_spelling"],
+    "property order and number spelling": ["property_order", "number_spelling"],
 }
 
 
 def explanation(fsm: TokenFSM, schema: Any, value: Any) -> str:
-    """The policy under which a rejected value is accepted: as an option, or in another spelling."""
-    for policy, changes in OPTIONS.items():
+    """Return the policy because of which an automaton rejects a valid value, such as "property order".
+
+    Args:
+        fsm: The automaton, which rejects the value.
+        schema: The JSON Schema of the automaton.
+        value: The value, which is valid.
+
+    Returns:
+        A key of `POLICIES`; "unexplained" if no policy is the reason.
+    """
+    for policy, changed in POLICIES.items():
         with contextlib.suppress(GrammarError):
             specification = {"type": "json_schema", "schema": schema}
-            lenient = compile_grammar(specification, fsm.vocabulary, options=GrammarOptions.model_validate(changes))
+            options = GrammarOptions.model_validate(dict.fromkeys(changed, "any"))
+            lenient = compile_grammar(specification, fsm.vocabulary, options=options)
             if accepts(lenient, json.dumps(value, ensure_ascii=False)):
                 return policy
     # Objects that keep the declared order under every option.
-    for policy, allowed in POLICIES.items():
-        if Respelling(fsm, **allowed).exists(value):
+    for policy, changed in POLICIES.items():
+        if Respelling(fsm, changed).exists(value):
             return policy
     return "unexplained"
 
@@ -182,7 +195,15 @@ def explanation(fsm: TokenFSM, schema: Any, value: Any) -> str:
 
 
 def check(path: Path, vocabulary: Vocabulary, options: GrammarOptions, walks: int, report: Report) -> None:
-    """Compile the schema of one file, and compare all verdicts."""
+    """Compile the schema of one file, and compare all verdicts with `jsonschema`.
+
+    Args:
+        path: A MaskBench file.
+        vocabulary: Vocabulary of the automaton.
+        options: Options of the grammar.
+        walks: Number of texts to sample from the masks.
+        report: Results, which are updated.
+    """
     case = json.loads(path.read_bytes())
     report.counts["schemas"] += 1
     begin = time.perf_counter()
@@ -212,24 +233,32 @@ def check(path: Path, vocabulary: Vocabulary, options: GrammarOptions, walks: in
 
 
 def generate(name: str, schema: Any, fsm: TokenFSM, walks: int, report: Report) -> None:
-    """Random texts against the validator, with exact decimals (binary rounding would blur bounds)."""
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    exact = json.loads(json.dumps(schema), parse_float=Decimal)
-    validator = kind(exact, format_checker=kind.FORMAT_CHECKER)
-    rng = random.Random(name)
+    """Sample texts from the masks, and check with `jsonschema` that they are valid.
+
+    Args:
+        name: File name.
+        schema: The JSON Schema.
+        fsm: Its automaton.
+        walks: Number of texts.
+        report: Results, which are updated.
+    """
+    judge, rng = schema_judge(schema), random.Random(name)
     for _ in range(walks):
-        text = random_text(fsm, rng, rng.randrange(1, 60))
-        with decimal.localcontext(prec=400):
-            error = next(iter(validator.iter_errors(json.loads(text, parse_float=Decimal))), None)
+        text = text_of(fsm, random_tokens(fsm, rng, rng.randrange(1, 60)))
         report.counts["random generations"] += 1
-        if error is not None:
-            report.invalid_walks.append((name, text[:200], error.message[:200]))
+        if (wrong := judge(text)) is not None:
+            report.invalid_walks.append((name, text[:200], wrong[:200]))
 
 
 # -- the whole -----------------------------------------------------------------------------------------------------
 
 
 def show(report: Report) -> None:
+    """Print the counts, then all errors with file names.
+
+    Args:
+        report: Results for all files.
+    """
     counts = report.counts
     rows = [
         ("schemas", counts["schemas"]),
@@ -263,7 +292,8 @@ def show(report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Check the files. Return 1 if the report is not sound."""
+    parser = new_parser(__doc__)
     parser.add_argument("--walks", type=int, default=5, help="random generations per schema (default 5)")
     parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model (default tekken)")
     parser.add_argument("--property-order", choices=("declared", "any"), default="declared", help="default declared")
@@ -274,7 +304,7 @@ def main() -> int:
     warm_up(vocabulary)
     report = Report()
     options = GrammarOptions(property_order=arguments.property_order)
-    for path in tqdm(paths, unit="schema", smoothing=0.05):
+    for path in progress(paths, "schemas"):
         check(path, vocabulary, options, arguments.walks, report)
     show(report)
     return 0 if report.is_sound else 1

@@ -1,4 +1,4 @@
-"""The folder of MaskBench files, which is not part of the project: programs that need it skip clearly without it."""
+"""Command line option `--data`: the folder of MaskBench files. Without files, the benchmarks exit with status 0."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from pathlib import Path
 
 
 def parse_with_data(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line with `--data`, a folder that has such files; without any the program ends, with status 0."""
+    """Add the option `--data` to a parser, and parse the command line.
+
+    If the folder of `--data` has no JSON files, the program exits with status 0.
+
+    Args:
+        parser: Parser with all other options.
+
+    Returns:
+        The parsed command line.
+    """
     parser.add_argument(
         "--data", type=Path, required=True, help="folder of MaskBench files (see guidance-ai/jsonschemabench)"
     )

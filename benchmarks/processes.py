@@ -1,4 +1,4 @@
-"""What processes cost, whatever they start and whatever ends meanwhile."""
+"""Measures the CPU time of processes and their descendants. Processes may end during the measurement."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ AS_NICE_AS_OTHERS = {"RAY_worker_niceness": "0"}
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants."""
+    """Return a process and all of its descendants.
+
+    Args:
+        pid: Process ID.
+    """
     root = psutil.Process(pid)
     return [root, *root.children(recursive=True)]
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """CPU time of processes up to now, with that of children that have ended."""
+    """Return the CPU seconds that processes and their ended children have used so far.
+
+    Args:
+        processes: The processes. A process that does not exist any more counts as 0.
+    """
     total = 0.0
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

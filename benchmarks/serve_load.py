@@ -1,18 +1,18 @@
-"""Load through HTTP: Turnstile beside the same model behind plain FastAPI and transformers' `generate`.
+"""Measure load through HTTP: Turnstile compared with the same model behind FastAPI and transformers' `generate`.
 
     python -m benchmarks.serve_load [--clients 1 8 32 64] [--shares 0 0.1 0.5 1] [--seconds 4]
 
-Clients ask one request after the other, each streamed; a share of them has a JSON Schema: `known`, the same few again
-and again, or `unique`, a new one with every request. Answers of the shipped model have about 20 tokens. The servers run
-all the time and take turns under each load, every model on one thread:
+Each client sends one streamed request after another. A share of the requests has a JSON Schema: one of a few repeated
+schemas (`known`), or a new schema in every request (`unique`). Responses of the embedded model have about 20 tokens.
+All servers run all the time, and are measured one after another under each load. Every model has one thread:
 
-    Turnstile      HAProxy, a router, a compiler with one compile process, a model replica with a slot for each client
-    one by one     FastAPI; a lock around `generate`, xgrammar's logits processor for schemas
-    together       the same without the lock (`benchmarks.generate_server`)
+    Turnstile      HAProxy, a router, a compiler with one compile worker, a model replica with a slot for each client
+    one by one     FastAPI, a lock around `generate`, and xgrammar's logits processor for schemas
+    together       like `one by one`, but without the lock (`benchmarks.generate_server --together`)
 
-`first`: time to the first text of an answer; `gap`: between two pieces of its text, which are tokens or a few of them
-(transformers' streamer waits for a word's end); `CPU`: of all processes of the server, those of Ray included.
-`benchmarks.hops` tells which part of the server takes how much of it.
+`first` is the time to the first text of a response. `gap` is the time between two pieces of its text, each of one or a
+few tokens (transformers' streamer waits for the end of a word). `CPU` is the CPU time of all processes of the server,
+including the processes of Ray.
 """
 
 from __future__ import annotations
@@ -28,73 +28,92 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-import httpx
-from tqdm import tqdm
-
+from benchmarks.frame import Table, new_parser, progress
+from benchmarks.load import one_of_each
 from benchmarks.processes import AS_NICE_AS_OTHERS, cpu_seconds, family
 from deployments.cli.load import Load, Report
 from deployments.cli.load import run as put_load
 from deployments.shipped import REPOSITORY
-from tests.integration.server import Server
 from tests.redis_server import free_port
+from tests.vllm.server import wait_for
 
 MODEL = REPOSITORY / "models" / "turnstile-tiny"
-START_DEADLINE_S = 240.0
 IDLE_S = 5.0
 CPU_COLUMN = "CPU ms/request"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A running server; `pid` is the process that started its others."""
+    """A running server.
+
+    Attributes:
+        name: Name for the table.
+        url: Base URL.
+        pid: ID of the server's first process, which is the ancestor of the other processes.
+    """
 
     name: str
     url: str
     pid: int
 
     def cpu_seconds(self) -> float:
+        """Return the CPU seconds that all processes of the server have used so far."""
         return cpu_seconds(family(self.pid))
 
 
 @contextlib.contextmanager
 def turnstile(slots: int) -> Iterator[Target]:
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = {
-            "store": f"file://{folder}",
-            "compiler": {"num_cpus": 0.1, "processes": 1},
-            "replica": {"num_cpus": 0.1, "engine": {"threads": 1, "slots": slots, "max_length": 512}},
-        }
-        with Server(arguments, deadline_s=START_DEADLINE_S) as server:
-            yield Target("Turnstile", server.url, server.process.pid)
+    """Return a context manager that runs Turnstile.
+
+    Args:
+        slots: Maximum number of concurrent sequences.
+
+    Yields:
+        The server.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        one_of_each(f"file://{folder}", max_num_seqs=slots, max_model_len=512) as server,
+    ):
+        yield Target("Turnstile", server.url, server.process.pid)
 
 
 @contextlib.contextmanager
 def peer(name: str, *command: str) -> Iterator[Target]:
-    """A server whose command takes `--port` and answers `/health`."""
+    """Return a context manager that runs another server, on one thread.
+
+    Args:
+        name: Name for the table.
+        *command: Command line of the server, to which `--port N` is added. The server must serve `GET /health`.
+
+    Yields:
+        The server, which is ready.
+    """
     port = free_port()
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([*command, "--port", str(port)], env=one_thread, stderr=subprocess.DEVNULL) as process:
+    with (
+        tempfile.NamedTemporaryFile() as log,
+        subprocess.Popen([*command, "--port", str(port)], env=one_thread, stderr=log) as process,
+    ):
         try:
-            target = Target(name, f"http://127.0.0.1:{port}", process.pid)
-            _wait_ready(target, process)
-            yield target
+            url = f"http://127.0.0.1:{port}"
+            wait_for(process, f"{url}/health", Path(log.name))
+            yield Target(name, url, process.pid)
         finally:
             process.terminate()
 
 
-def _wait_ready(target: Target, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_DEADLINE_S
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{target.url}/health", trust_env=False).status_code == 200:
-                return
-        time.sleep(0.2)
-    raise RuntimeError(f"{target.name} did not start")
-
-
 def loads(options: argparse.Namespace) -> list[Load]:
-    """Every cell of the table: shares above 0 with known schemas, and with unique ones."""
+    """Return the load of each row of the table.
+
+    Args:
+        options: Command line with `clients`, `shares` and `seconds`.
+
+    Returns:
+        One load per combination of clients and share. A share above 0 gives two loads: repeated and unique schemas.
+    """
     return [
         Load(clients, share, unique, options.seconds, max_tokens=64)
         for clients, share in itertools.product(options.clients, options.shares)
@@ -103,7 +122,15 @@ def loads(options: argparse.Namespace) -> list[Load]:
 
 
 def measure(target: Target, load: Load) -> dict[str, str]:
-    """The cells of one server under one load, by column."""
+    """Put a load on a server, and measure it.
+
+    Args:
+        target: The server.
+        load: The load.
+
+    Returns:
+        Cells of the table, by column.
+    """
     before = target.cpu_seconds()
     report = asyncio.run(put_load(target.url, load, tick=lambda: None))
     spent = target.cpu_seconds() - before
@@ -113,7 +140,8 @@ def measure(target: Target, load: Load) -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run the loads against three servers and print the table."""
+    parser = new_parser(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 64], help="at the same time")
     parser.add_argument("--shares", type=float, nargs="+", default=[0, 0.1, 0.5, 1], help="of requests with a schema")
     parser.add_argument("--seconds", type=float, default=4, help="for each server under each load (default 4)")
@@ -132,14 +160,12 @@ def main() -> int:
             measure(target, Load(2, 0.5, seconds=3, max_tokens=64))  # everything has run once
         idle = _idle_shares(targets)
         print(f"Each cell: {' / '.join(target.name for target in targets)}.\n")
-        head = ["clients", "structured", "schemas", *columns]
-        print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|", flush=True)
-        for load in tqdm(loads(options), unit="row", disable=None):
+        table = Table("clients", "structured", "schemas", *columns)
+        for load in progress(loads(options), "rows of the table"):
             found = [measure(target, load) for target in targets]
             schemas = ("unique" if load.unique else "known") if load.structured else ""
-            row = [str(load.clients), f"{load.structured:.0%}", schemas]
-            row += [" / ".join(cells[column] for cells in found) for column in columns]
-            print("| " + " | ".join(row) + " |", flush=True)
+            cells = [" / ".join(cells[column] for cells in found) for column in columns]
+            table.row(load.clients, f"{load.structured:.0%}", schemas, *cells)
     print(f"\nCPU without any request, of one core: {idle}")
     return 0
 

@@ -1,18 +1,17 @@
-"""Is everything that can be generated valid? Random walks over the masks, judged by `jsonschema` and by Python's `re`.
+"""Check that all texts that the masks allow are valid: random samples, judged by `jsonschema` and by Python's `re`.
 
     python -m benchmarks.soundness --data FOLDER [--walks 50] [--sample 3/20] [--processes 2]
 
-FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). For every schema that compiles, walks are drawn
-token by token from the masks: half of them lean toward what opens objects and arrays and run long, half toward what
-closes them and run short; each is ended by a shortest completion. The text must be JSON that `jsonschema` finds valid,
-formats checked, numbers as exact decimals. `--regexes` patterns made at random, and the patterns of the schemas, are
-walked likewise and must match in full under `re`. `--sample 3/20` takes the third of twenty parts, so that a long run
-can be done in pieces. Exit status 1 when anything generated is invalid.
+FOLDER contains the files of MaskBench (guidance-ai/jsonschemabench, MIT). For every schema that compiles, texts are
+sampled token by token from the masks. Half of the texts are long, and prefer tokens that open objects and arrays. The
+other half are short, and prefer closing tokens. Each text is completed by the shortest completion. It must be JSON that
+is valid by `jsonschema`, with checked formats and numbers as exact decimals. Texts are also sampled from `--regexes`
+random patterns and from the patterns of the schemas. These texts must match the pattern in full by `re`. To split a
+long run, `--sample 3/20` runs the third of twenty parts. The exit status is 1 if a sampled text is invalid.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import decimal
@@ -31,26 +30,33 @@ from typing import Any
 import jsonschema
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from benchmarks.frame import new_parser, progress
 from benchmarks.maskbench_data import parse_with_data
+from benchmarks.texts import allowed_tokens, text_of
 from benchmarks.vocabularies import named_vocabulary
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
 
+# Decimal digits that exact remainders need for numbers up to the largest double.
 _PRECISION = 400
-"""Decimal digits for remainders of numbers up to the largest double."""
+# Returns the reason why a text is invalid, None if it is valid.
 Judge = Callable[[str], "str | None"]
-"""What is wrong with a text, None when nothing is."""
 
 
 @dataclasses.dataclass
 class Report:
-    """Counts, refusals by class of error, and what was found invalid (name, text, reason)."""
+    """Results of checks.
+
+    Attributes:
+        counts: Numbers of compiled and rejected specifications and of sampled texts, by label.
+        invalid: Invalid texts: (name of the specification, text, reason).
+    """
 
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     invalid: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
 
     def add(self, other: Report) -> None:
+        """Add the results of another report to this one."""
         self.counts += other.counts
         self.invalid += other.invalid
 
@@ -63,20 +69,29 @@ _OPENS, _QUOTES, _CLOSES = 1, 2, 4
 
 @functools.cache
 def _beginnings(vocabulary: Vocabulary) -> NDArray[np.int8]:
-    """What each token begins with: a bracket that opens or closes, a quote, or something else (0)."""
+    """Return the kind of each token's first byte: opening bracket, closing bracket, quote, or 0."""
     kinds = {b"{": _OPENS, b"[": _OPENS, b'"': _QUOTES, b"}": _CLOSES, b"]": _CLOSES}
     firsts = (vocabulary.token_bytes(token)[:1] for token in range(vocabulary.size))
     return np.array([kinds.get(first, 0) for first in firsts], np.int8)
 
 
 def walk(fsm: TokenFSM, rng: random.Random, *, deep: bool) -> str:
-    """A text of the grammar: tokens drawn from the masks, then a shortest completion."""
+    """Sample a text from the masks, and complete it by the shortest completion.
+
+    Args:
+        fsm: The automaton.
+        rng: Source of random numbers.
+        deep: True: a long text that prefers opening brackets. False: a short text that prefers closing brackets.
+
+    Returns:
+        The text.
+    """
     beginnings = _beginnings(fsm.vocabulary)
     longest = rng.randrange(30, 90) if deep else rng.randrange(0, 12)
     state = fsm.initial_state
     tokens: list[int] = []
     while len(tokens) < longest:
-        allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
+        allowed = allowed_tokens(fsm, state)
         # Uniform draws would hardly ever meet a bracket among a hundred thousand pieces of text.
         leaning = allowed[beginnings[allowed] & rng.choice([_OPENS, _QUOTES] if deep else [_CLOSES, _QUOTES]) > 0]
         choices = leaning if len(leaning) and rng.random() < 0.5 else allowed
@@ -85,18 +100,25 @@ def walk(fsm: TokenFSM, rng: random.Random, *, deep: bool) -> str:
             tokens.append(token)
             state = fsm.next_state(state, token)
         elif not deep or len(allowed) == 1:
-            return _text(fsm, tokens)
+            return text_of(fsm, tokens)
         else:
             longest -= 1
-    return _text(fsm, tokens + fsm.shortest_completion(state))
-
-
-def _text(fsm: TokenFSM, tokens: list[int]) -> str:
-    return b"".join(map(fsm.vocabulary.token_bytes, tokens)).decode()
+    return text_of(fsm, tokens + fsm.shortest_completion(state))
 
 
 def check(name: str, specification: dict[str, Any], judge: Judge, walks: int, vocabulary: Vocabulary) -> Report:
-    """Walks over one specification; a refusal is counted, anything invalid is kept with its reason."""
+    """Compile one specification, sample texts from its masks, and judge them.
+
+    Args:
+        name: Name of the specification, which is also the seed of the random numbers.
+        specification: Grammar specification as plain data.
+        judge: Function that returns the reason why a text is invalid, or None.
+        walks: Number of texts.
+        vocabulary: Vocabulary of the automaton.
+
+    Returns:
+        The results. If the specification is rejected, only this is counted.
+    """
     report = Report()
     kind = specification["type"]
     try:
@@ -124,7 +146,16 @@ def check(name: str, specification: dict[str, Any], judge: Judge, walks: int, vo
 
 
 def schema_judge(schema: Any) -> Judge:
-    """`jsonschema`, by the schema's draft, with exact decimals: binary rounding would blur bounds."""
+    """Return a function that judges texts by `jsonschema`.
+
+    Numbers are exact decimals, because binary numbers would be rounded near `minimum`, `maximum` and `multipleOf`.
+
+    Args:
+        schema: The JSON Schema.
+
+    Returns:
+        Function that returns the reason why a text is invalid; None if it is valid.
+    """
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     validator = kind(json.loads(json.dumps(schema), parse_float=Decimal), format_checker=kind.FORMAT_CHECKER)
 
@@ -141,7 +172,14 @@ def schema_judge(schema: Any) -> Judge:
 
 
 def regex_judge(pattern: str) -> Judge:
-    """Python's `re`."""
+    """Return a function that judges texts by a full match with Python's `re`.
+
+    Args:
+        pattern: The pattern. If it is invalid, `re.error` is raised.
+
+    Returns:
+        Function that returns the reason why a text is invalid; None if it is valid.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled = re.compile(pattern)
@@ -152,7 +190,12 @@ def regex_judge(pattern: str) -> Judge:
 
 
 def random_pattern(rng: random.Random, depth: int = 3) -> str:
-    """A pattern of the common ground of ECMA-262 and Python."""
+    """Return a random regular expression in the common subset of ECMA-262 and Python.
+
+    Args:
+        rng: Source of random numbers.
+        depth: Maximum depth of nested groups.
+    """
     if depth == 0 or rng.random() < 0.3:
         return rng.choice(
             ["a", "b", "é", "0", " ", r"\.", ".", "[a-c]", "[^a]", r"\d", r"\w", r"\s", r"[\d_]", "😀", r"[^\w]"]
@@ -170,7 +213,14 @@ def random_pattern(rng: random.Random, depth: int = 3) -> str:
 
 
 def patterns_in(schema: Any) -> Iterator[str]:
-    """Every `pattern`, and the name patterns of `patternProperties`, of a schema that `re` can compile."""
+    """Yield the regular expressions of a JSON Schema that `re` can compile.
+
+    Args:
+        schema: The JSON Schema.
+
+    Yields:
+        Values of `pattern`, and property names of `patternProperties`.
+    """
     pending = [schema]
     while pending:
         part = pending.pop()
@@ -194,7 +244,15 @@ def _compiles(pattern: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One file of MaskBench, or one pattern."""
+    """A unit of work: one file of MaskBench, or one pattern.
+
+    Attributes:
+        name: File name; empty for a pattern.
+        path: The file; None for a pattern.
+        pattern: The pattern; empty for a file.
+        walks: Number of texts to sample.
+        vocabulary: Name of the vocabulary, for `named_vocabulary`.
+    """
 
     name: str
     path: Path | None
@@ -204,6 +262,14 @@ class Job:
 
 
 def run_job(job: Job) -> Report:
+    """Check the schema of one file and its patterns, or check one pattern.
+
+    Args:
+        job: The unit of work.
+
+    Returns:
+        The results.
+    """
     vocabulary = named_vocabulary(job.vocabulary)
     if job.path is None:
         specification = {"type": "regex", "pattern": job.pattern}
@@ -217,13 +283,32 @@ def run_job(job: Job) -> Report:
 
 
 def jobs(folder: Path, regexes: int, walks: int, vocabulary: str) -> list[Job]:
+    """Return all units of work: one for each file, then one for each random pattern.
+
+    Args:
+        folder: Folder of MaskBench files.
+        regexes: Number of random patterns.
+        walks: Number of texts to sample for each file and each pattern.
+        vocabulary: Name of the vocabulary.
+    """
     files = [Job(path.name, path, "", walks, vocabulary) for path in sorted(folder.glob("*.json"))]
     rng = random.Random("patterns")
     return files + [Job("", None, random_pattern(rng), walks, vocabulary) for _ in range(regexes)]
 
 
 def part_of(everything: list[Job], sample: str) -> list[Job]:
-    """`3/20`: every twentieth job, beginning with the third."""
+    """Return a part of the units of work.
+
+    Args:
+        everything: All units of work.
+        sample: The part, such as "3/20": every twentieth unit, from the third one on.
+
+    Returns:
+        The units of the part.
+
+    Raises:
+        ValueError: The part does not exist, such as "21/20".
+    """
     part, many = map(int, sample.split("/"))
     if not 1 <= part <= many:
         raise ValueError(f"no part {part} of {many}")
@@ -231,6 +316,15 @@ def part_of(everything: list[Job], sample: str) -> list[Job]:
 
 
 def run(todo: list[Job], processes: int) -> Iterator[Report]:
+    """Run units of work.
+
+    Args:
+        todo: The units of work.
+        processes: Number of processes. 1: the units run in this process.
+
+    Yields:
+        Results of each unit. With several processes, their order is random.
+    """
     if processes == 1:
         yield from map(run_job, todo)
         return
@@ -239,6 +333,14 @@ def run(todo: list[Job], processes: int) -> Iterator[Report]:
 
 
 def show(reports: Iterable[Report]) -> Report:
+    """Print the sums of the results, and all invalid texts.
+
+    Args:
+        reports: Results of the units of work.
+
+    Returns:
+        The sum of the results.
+    """
     total = Report()
     for report in reports:
         total.add(report)
@@ -251,7 +353,8 @@ def show(reports: Iterable[Report]) -> Report:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parse the command line, and run the checks. Return 1 if a sampled text is invalid."""
+    parser = new_parser(__doc__)
     parser.add_argument("--walks", type=int, default=50, help="random generations per schema and regex (default 50)")
     parser.add_argument("--regexes", type=int, default=500, help="patterns made at random (default 500)")
     parser.add_argument("--sample", default="1/1", help="which part of the work, e.g. 3/20 (default all)")
@@ -260,7 +363,7 @@ def main() -> int:
     arguments = parse_with_data(parser)
     warm_up(named_vocabulary(arguments.vocabulary))
     todo = part_of(jobs(arguments.data, arguments.regexes, arguments.walks, arguments.vocabulary), arguments.sample)
-    total = show(tqdm(run(todo, arguments.processes), total=len(todo), unit="job", smoothing=0.05))
+    total = show(progress(run(todo, arguments.processes), "jobs", len(todo)))
     return 1 if total.invalid else 0
 
 

@@ -1,132 +1,146 @@
-"""Many tools at once: one structural tag over 128 or 400 functions, Turnstile beside XGrammar and llguidance.
+"""Compare Turnstile with XGrammar and llguidance on one structural tag over 128 or 400 functions.
 
     python -m benchmarks.tool_tags --data FOLDER [--tools 128 400]
 
-FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). Tools are the functions of its BFCL and Glaive
-files, then small schemas of its other families, each with a valid instance. The text is free until `<tool_call>`; then
-one of the functions must be called, and free again after it (XGrammar's issue 680 and pull request 753 are about such
-tags). What is followed: some words, then a call of every sixteenth tool.
+FOLDER contains the files of MaskBench (guidance-ai/jsonschemabench, MIT). The tools are the functions of its BFCL and
+Glaive files, then small schemas of its other families. Each tool has a valid instance. The text is free until
+`<tool_call>`. Then one of the functions must be called, and the text after the call is free again. (XGrammar's issue
+680 and pull request 753 are about structural tags of this kind.) The measured text has some words and a call for every
+sixteenth tool.
 
-*First mask*: from the tag to the mask of the first token. *Mask*: of each further token, what it took to make it; the
-second column of times is of the same text once more, in a state where what an engine remembers is known. CPU times of
-the process, on one thread. Exit status 1 where an engine does not accept the text.
+*First mask* is the time from the structural tag to the mask of the first token, including the compilation. *Mask* is
+the time of each further mask. The columns *known* measure the text again, with the masks in the engine's caches. Times
+are CPU times of the process, on one thread. The exit status is 1 if an engine does not accept the text.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from benchmarks.engines import (
     ENGINES,
-    Llguidance,
     RefusedError,
     Session,
-    Turnstile,
     TurnstileSession,
-    Xgrammar,
     installed,
 )
+from benchmarks.frame import Table, new_parser, progress
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import GrammarError, compile_grammar
 
 TRIGGER, END = "<tool_call>", "}\n</tool_call>"
+# Name, schema of the arguments, valid arguments.
 Tool = tuple[str, Any, Any]
-"""Name, schema of the arguments, valid arguments."""
 
 
 def begin(name: str) -> str:
-    """What stands before the arguments."""
+    """Return the text of a call up to the arguments of the function.
+
+    Args:
+        name: Name of the function.
+    """
     return f'{TRIGGER}\n{{"name": "{name}", "arguments": '
 
 
 def all_tools(folder: Path) -> Iterator[Tool]:
-    """Functions first, then other schemas of objects."""
+    """Yield the tools: functions first, then other schemas of objects.
+
+    Args:
+        folder: Folder of MaskBench files.
+
+    Yields:
+        Tuples (name, JSON Schema of the arguments, valid arguments).
+    """
     for pattern in ("BFCL_*.json", "Glaive*.json", "Github_easy*.json", "Github_medium*.json"):
         for file in sorted(folder.glob(pattern)):
             case = json.loads(file.read_text())
-            found = _functions(case) if pattern.startswith("BFCL") else {"f": case["schema"]}
             instances = [test["data"] for test in case["tests"] if test["valid"]]
-            for name, schema in found.items():
-                if (
-                    not isinstance(schema, dict)
-                    or schema.get("type") != "object"
-                    or "$schema" in schema.get("$defs", {})
-                ):
-                    continue
-                for data in instances:
-                    arguments = _arguments(data, name) if pattern.startswith("BFCL") else data
-                    if isinstance(arguments, dict):
-                        yield f"{file.stem.replace('---', '_')[-40:]}_{name}"[:64], schema, arguments
-                        break
+            found = {"f": (case["schema"], instances)}
+            if pattern.startswith("BFCL"):
+                found = {name: (schema, _arguments(instances, name)) for name, schema in _functions(case["schema"])}
+            for name, (schema, values) in found.items():
+                arguments = next((value for value in values if isinstance(value, dict)), None)
+                if arguments is not None and _is_plain_object(schema):
+                    yield f"{file.stem.replace('---', '_')[-40:]}_{name}"[:64], schema, arguments
 
 
-def _functions(case: dict[str, Any]) -> dict[str, Any]:
-    schema = case["schema"]
+def _is_plain_object(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "object" and "$schema" not in schema.get("$defs", {})
+
+
+def _functions(schema: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return name and parameters of each function of a request."""
     alternatives = schema.get("anyOf") or schema.get("items", {}).get("anyOf") or [schema.get("items", schema)]
-    return {name: part for one in alternatives for name, part in one.get("properties", {}).items()}
+    return [function for one in alternatives for function in one.get("properties", {}).items()]
 
 
-def _arguments(data: Any, name: str) -> Any:
-    calls = data if isinstance(data, list) else [data]
-    return next((call[name] for call in calls if isinstance(call, dict) and name in call), None)
+def _arguments(instances: list[Any], name: str) -> list[Any]:
+    """Return the arguments of the first call of a function in each instance."""
+    calls = (one if isinstance(one, list) else [one] for one in instances)
+    found = ([call[name] for call in many if isinstance(call, dict) and name in call] for many in calls)
+    return [arguments[0] for arguments in found if arguments]
 
 
 def as_format(tools: list[Tool]) -> dict[str, Any]:
-    """The tag in XGrammar's language, which Turnstile reads, too."""
+    """Return the structural tag of some tools in XGrammar's format, which Turnstile also reads.
+
+    Args:
+        tools: The tools.
+    """
     tags = [
-        {
-            "type": "tag",
-            "begin": begin(name),
-            "content": {"type": "json_schema", "json_schema": schema},
-            "end": END,
-        }
+        {"type": "tag", "begin": begin(name), "content": {"type": "json_schema", "json_schema": schema}, "end": END}
         for name, schema, _ in tools
     ]
     return {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": [TRIGGER], "tags": tags}}
 
 
-def turnstile(engine: Turnstile, tools: list[Tool]) -> Session:
-    try:
-        fsm = compile_grammar(as_format(tools), tekken_vocabulary(), options=engine.grammar_options)
-    except GrammarError as error:
-        raise RefusedError(f"{error.message} at {error.pointer}") from None
-    return TurnstileSession(fsm, None)
+def compile_tag(name: str, engine: Any, tools: list[Tool]) -> Session:
+    """Compile the structural tag of some tools.
 
+    Args:
+        name: Name of the engine, a key of `ENGINES`.
+        engine: The engine.
+        tools: The tools.
 
-def xgrammar(engine: Xgrammar, tools: list[Tool]) -> Session:
+    Returns:
+        Session of the compiled tag.
+
+    Raises:
+        RefusedError: The engine rejects the tag.
+    """
     try:
-        return engine.session(engine.compiler.compile_structural_tag(as_format(tools)))
-    except RuntimeError as error:
+        if name == "turnstile":
+            fsm = compile_grammar(as_format(tools), tekken_vocabulary(), options=engine.grammar_options)
+            return TurnstileSession(fsm, None)
+        if name == "xgrammar":
+            return engine.session(engine.compiler.compile_structural_tag(as_format(tools)))
+    except (GrammarError, RuntimeError) as error:
         raise RefusedError(str(error)) from None
-
-
-def llguidance(engine: Llguidance, tools: list[Tool]) -> Session:
     from llguidance import StructTag
 
     tags = [StructTag(trigger=TRIGGER, begin=begin(name), grammar=schema, end=END) for name, schema, _ in tools]
     return engine.session(StructTag.to_grammar(tags, assume_special=False))
 
 
-COMPILE: dict[str, Callable[[Any, list[Tool]], Session]] = {
-    "turnstile": turnstile,
-    "llguidance": llguidance,
-    "xgrammar": xgrammar,
-}
-
-
 def follow(session: Session, tokens: list[int]) -> tuple[bool, list[int]]:
-    """Whether the tokens are allowed, and the nanoseconds that each mask but the first took."""
+    """Follow a text token by token, and measure the masks.
+
+    Args:
+        session: Session of an engine. It is reset first.
+        tokens: Tokens of the text.
+
+    Returns:
+        True if all tokens are allowed; and the CPU nanoseconds of each mask except the first one.
+    """
     session.begin()
     session.mask()
     times: list[int] = []
@@ -139,63 +153,73 @@ def follow(session: Session, tokens: list[int]) -> tuple[bool, list[int]]:
     return True, times
 
 
-def measured(name: str, engine: Any, tools: list[Tool], tokens: list[int]) -> tuple[str, bool]:
-    """A row of the table, and whether the text was accepted."""
+def measured(name: str, engine: Any, tools: list[Tool], tokens: list[int]) -> tuple[list[str], bool]:
+    """Measure one engine.
+
+    Args:
+        name: Name of the engine.
+        engine: The engine.
+        tools: Tools of the structural tag.
+        tokens: Tokens of the text.
+
+    Returns:
+        Cells of the table; and true if the engine accepts the text.
+    """
     gc.collect()
     begun = time.process_time_ns()
     try:
-        session = COMPILE[name](engine, tools)
+        session = compile_tag(name, engine, tools)
         session.begin()
         session.mask()
     except RefusedError as error:
-        return f"| {name} | {len(tools)} | refused: {str(error)[:80]} | | | | |", False
-    first = (time.process_time_ns() - begun) / 1e6
+        return [f"refused: {str(error)[:80]}", *[""] * 4], False
+    first = f"{(time.process_time_ns() - begun) / 1e6:.1f}"
     accepted, cold = follow(session, tokens)
     if not accepted:
-        return f"| {name} | {len(tools)} | {first:.1f} | token {len(cold)} is not accepted | | | |", False
+        return [first, f"token {len(cold)} is not accepted", *[""] * 3], False
     _, warm = follow(session, tokens)
-    cells = [f"{np.percentile(times, part) / 1e3:.1f}" for times in (cold, warm) for part in (50, 99)]
-    return f"| {name} | {len(tools)} | {first:.1f} | {' | '.join(cells)} |", True
+    return [first, *(f"{np.percentile(times, part) / 1e3:.1f}" for times in (cold, warm) for part in (50, 99))], True
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parse the command line and print the table. Return 1 if an engine does not accept the text."""
+    parser = new_parser(__doc__)
     parser.add_argument("--tools", type=int, nargs="+", default=[128, 400])
     arguments = parse_with_data(parser)
-    engines = {name: ENGINES[name](_options(name)) for name in installed(list(COMPILE))}
+    # With these options all engines read the same texts.
+    options: dict[str, dict[str, Any]] = {"turnstile": {"whitespace": "flexible"}}
+    engines = {name: ENGINES[name](options.get(name, {})) for name in installed(list(ENGINES))}
     usable: list[Tool] = []
-    for tool in tqdm(list(all_tools(arguments.data)), desc="tools", disable=None):
-        if len(usable) < max(arguments.tools) and all(_accepts(COMPILE[n], e, tool) for n, e in engines.items()):
+    for tool in progress(list(all_tools(arguments.data)), "tools"):
+        if len(usable) < max(arguments.tools) and all(_accepts(name, engine, tool) for name, engine in engines.items()):
             usable.append(tool)
-    print("| engine | tools | first mask, ms | mask p50, us | p99 | known p50 | known p99 |")
-    print("|---|---|---|---|---|---|---|")
+    table = Table("engine", "tools", "first mask, ms", "mask p50, us", "p99", "known p50", "known p99")
     passed = True
     for many in arguments.tools:
         tools = usable[:many]
         tokens = tekken_encoding().encode(text_of(tools[::16]), disallowed_special=())
         for name, engine in engines.items():
-            row, accepted = measured(name, engine, tools, tokens)
+            cells, accepted = measured(name, engine, tools, tokens)
             passed = passed and accepted
-            print(row, flush=True)
+            table.row(name, len(tools), *cells)
     return 0 if passed else 1
 
 
 def text_of(tools: list[Tool]) -> str:
-    """Words and calls."""
+    """Return a text with some words and a call for each tool.
+
+    Args:
+        tools: The tools.
+    """
     calls = [f"{begin(name)}{json.dumps(data, ensure_ascii=False)}{END}" for name, _, data in tools]
     return "".join(f"Let me look at this. {call}\n" for call in calls)
 
 
-def _options(name: str) -> dict[str, Any]:
-    """Options with which all read the same texts."""
-    return {"whitespace": "flexible"} if name == "turnstile" else {}
-
-
-def _accepts(build: Callable[[Any, list[Tool]], Session], engine: Any, tool: Tool) -> bool:
-    """Whether an engine compiles this tool alone and accepts its call, so that all of them do the same work."""
+def _accepts(name: str, engine: Any, tool: Tool) -> bool:
+    """Return whether an engine compiles this tool alone and accepts its call, so that all engines do the same work."""
     tokens = tekken_encoding().encode(text_of([tool]), disallowed_special=())
     try:
-        return follow(build(engine, [tool]), tokens)[0]
+        return follow(compile_tag(name, engine, [tool]), tokens)[0]
     except RefusedError:
         return False
 

@@ -1,4 +1,4 @@
-"""Random Llamas with real vocabularies in the layout that vLLM loads; they say nothing, and take as long as a model."""
+"""Llamas with random weights and real vocabularies, in files that vLLM can load. They are as slow as real models."""
 
 from __future__ import annotations
 
@@ -8,44 +8,41 @@ from pathlib import Path
 from typing import Any
 
 import mistral_common
-from transformers import AutoTokenizer, LlamaConfig
+import torch
+from transformers import AutoTokenizer
 from transformers.integrations.mistral.tokenizer import convert_tekken_tokenizer
 
-from benchmarks.gpu.models import SHAPES
-from benchmarks.replay import random_llama
+from benchmarks.gpu.models import SHAPES, random_llama
 
+# Name -> number of tokens. 32k: SentencePiece; 131k: Tekken, a byte-level BPE. Both are Mistral's.
 VOCABULARIES = {"32k": 32_768, "131k": 131_072}
-"""Name -> tokens: SentencePiece, and Tekken, a byte-level BPE; both are Mistral's."""
 
 _DATA = Path(mistral_common.__file__).parent / "data"
 _CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+_LENGTH = 2048
 
 
 def save_random_llama(folder: Path, vocabulary: str, shape: str = "small") -> Path:
-    """A Llama in `folder`, which is made; `vocabulary` is one of `VOCABULARIES`.
+    """Save a Llama and its tokenizer.
 
-    `shape`: "small" is the model of `replay`; others, of `benchmarks.gpu.models`, have no weights in the folder: vLLM
-    makes them up (`load_format: dummy`).
+    Args:
+        folder: Folder of the model and the tokenizer, which is created.
+        vocabulary: A key of `VOCABULARIES`.
+        shape: A key of `benchmarks.gpu.models.SHAPES`. "small" is saved with weights. Other shapes are saved without
+            weights, and vLLM must make random ones (`load_format: dummy`).
+
+    Returns:
+        `folder`.
     """
     tokenizer = _tekken() if vocabulary == "131k" else _sentencepiece(folder)
     tokenizer.chat_template = _CHAT_TEMPLATE
     tokenizer.save_pretrained(folder)
-    common = {"max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
+    tokens = VOCABULARIES[vocabulary]
     if shape == "small":
-        random_llama(VOCABULARIES[vocabulary], **common).save_pretrained(folder)
-        return folder
-    sizes = SHAPES[shape]
-    LlamaConfig(
-        architectures=["LlamaForCausalLM"],
-        dtype="bfloat16",
-        vocab_size=VOCABULARIES[vocabulary],
-        hidden_size=sizes.hidden,
-        intermediate_size=sizes.intermediate,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.heads,
-        num_key_value_heads=sizes.kv_heads,
-        **common,
-    ).save_pretrained(folder)
+        random_llama(SHAPES[shape], tokens, _LENGTH, torch.float32, torch.device("cpu")).save_pretrained(folder)
+    else:
+        config = SHAPES[shape].config(tokens, _LENGTH, architectures=["LlamaForCausalLM"], dtype="bfloat16")
+        config.save_pretrained(folder)
     return folder
 
 

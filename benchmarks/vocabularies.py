@@ -1,4 +1,4 @@
-"""The public vocabularies that benchmarks and tests measure with, out of the `mistral-common` package."""
+"""Public vocabularies for benchmarks and tests, from the `mistral-common` package."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _SENTENCEPIECE = _DATA / "mistral_instruct_tokenizer_240323.model.v3"
 
 @functools.cache
 def tekken_vocabulary() -> Vocabulary:
-    """131,072 tokens of a byte-level BPE tokenizer; the first thousand are special, token 2 ends."""
+    """Return the vocabulary of Mistral's Tekken, a byte-level BPE tokenizer with 131,072 tokens.
+
+    The first 1,000 tokens are special. Token 2 is the end token.
+    """
     specials, tokens, _ = _tekken()
     return Vocabulary([*[None] * specials, *tokens], [2])
 
 
 @functools.cache
 def tekken_encoding() -> tiktoken.Encoding:
-    """The tokenizer of `tekken_vocabulary`: text -> the token ids a model would see."""
+    """Return the tokenizer of `tekken_vocabulary`, as an encoding of tiktoken."""
     specials, tokens, pattern = _tekken()
     return tiktoken.Encoding(
         "tekken",
@@ -42,7 +45,7 @@ def tekken_encoding() -> tiktoken.Encoding:
 
 @functools.cache
 def _tekken() -> tuple[int, list[bytes], str]:
-    """Number of special tokens, the bytes of the others, and how text is split before it is merged."""
+    """Return the number of special tokens, the bytes of the others, and the regex that splits text before merging."""
     data = json.loads((_DATA / "tekken_240911.json").read_bytes())
     specials = data["config"]["default_num_special_tokens"]
     many = data["config"]["default_vocab_size"] - specials
@@ -52,7 +55,10 @@ def _tekken() -> tuple[int, list[bytes], str]:
 
 @functools.cache
 def sentencepiece_vocabulary() -> Vocabulary:
-    """32,768 SentencePiece tokens with byte fallback: every byte has a token, and many characters have two."""
+    """Return the vocabulary of Mistral's SentencePiece tokenizer, with 32,768 tokens.
+
+    It has byte fallback: many characters can be encoded as one token or as several single-byte tokens.
+    """
     model = sentencepiece.SentencePieceProcessor(model_file=str(_SENTENCEPIECE))
     token_bytes: list[bytes | None] = []
     for token in range(model.get_piece_size()):
@@ -67,13 +73,24 @@ def sentencepiece_vocabulary() -> Vocabulary:
 
 
 def named_vocabulary(name: str) -> Vocabulary:
-    """`tekken`, `sentencepiece`, or the folder or Hugging Face id of a model."""
+    """Return a vocabulary by its name.
+
+    Args:
+        name: `tekken`, `sentencepiece`, or the folder or Hugging Face ID of a model.
+    """
     makers = {"tekken": tekken_vocabulary, "sentencepiece": sentencepiece_vocabulary}
     return makers[name]() if name in makers else load_vocabulary(name)
 
 
 def named_encoder(name: str) -> Callable[[str], list[int]]:
-    """The canonical tokenization of the vocabulary of the same name, without special tokens."""
+    """Return the canonical tokenizer of a vocabulary.
+
+    Args:
+        name: `tekken`, `sentencepiece`, or the folder or Hugging Face ID of a model.
+
+    Returns:
+        Function from a text to its token IDs, without special tokens.
+    """
     if name == "tekken":
         tekken = Tekkenizer.from_file(_DATA / "tekken_240911.json")
         return lambda text: tekken.encode(text, bos=False, eos=False)

@@ -1,6 +1,10 @@
-"""`deployments.app:build_app`, the `import_path` of the config files: arguments in, Serve application out.
+"""Builder of the Ray Serve application. A Serve config file names it as `import_path`: `deployments.app:build_app`.
 
-No `from __future__ import annotations` here: Serve finds the type of the arguments in the live annotation.
+`build_app` turns the `args` of a config file into three deployments: `Router` (HTTP), `GrammarCompiler` (compiles
+constraints) and `ModelReplica` (runs the model).
+
+This module must not use `from __future__ import annotations`. Serve reads the type of the arguments from the annotation
+of `build_app`. This annotation must be a class, not a string.
 """
 
 from typing import cast
@@ -10,12 +14,13 @@ from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from deployments.arguments import AppArguments, CompilerArguments
-from deployments.routing.router import Router
+from deployments.router import Router
 from deployments.vllm.replica import VllmReplica
 from gpu_workers.replica import ModelReplica
 from grammar_workers.service.deployment import GrammarCompiler
 
-# One key always meets the same compiler, whose caches know it; the next on the ring when that one is full.
+# A grammar key is always sent to the same compiler, which has it in its caches. If that compiler is full, the key is
+# sent to the next one on the ring.
 BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
     {
         "request_router_class": "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
@@ -24,15 +29,26 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 )
 
 
+# Arguments of `GrammarCompiler` that have the same name in the config.
 COMPILER_SETTINGS = {
-    *("processes", "compile_timeout_s", "compile_cpu_s", "max_wait_s"),
+    *("processes", "compile_timeout_s", "compile_cpu_s", "queue_timeout_s"),
     *("memory_limit_mb", "process_growth_mb", "options"),
 }
-"""Arguments of `GrammarCompiler` that have the same name in the config."""
 
 
 def build_app(args: AppArguments) -> Application:
-    """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
+    """Build the Serve application of one model: router, grammar compilers and model replicas.
+
+    The router receives HTTP requests and calls both other deployments. A model replica calls a compiler if no cache has
+    the compiled grammar (constraint on the output). `args.replica.engine.kind` selects the engine of the model
+    replicas: `native` (Turnstile's own) or `vllm`.
+
+    Args:
+        args: Arguments of the application. Serve makes this object from `args` of the config file.
+
+    Returns:
+        The bound application, for `serve.run` or a config file. The router is its ingress deployment.
+    """
     trusted = args.replica.engine.trust_remote_code
     compiler = grammar_compiler(args.compiler, args.model_source, args.store_url, trust_remote_code=trusted)
     kind = VllmReplica if args.replica.engine.kind == "vllm" else ModelReplica
@@ -58,7 +74,19 @@ def grammar_compiler(
     *,
     trust_remote_code: bool = False,
 ) -> Application:
-    """The grammar tier of one model."""
+    """Bind the deployment that compiles grammars (constraints on the output) for one model.
+
+    Args:
+        args: Number of replicas, limits and default options of the deployment.
+        model_source: Absolute path of the model's folder, or Hugging Face ID. Grammars are compiled for its vocabulary.
+        store_url: URL of the store of compiled grammars, such as `file:///folder` or `redis://host:port/0`.
+        name: Name of the deployment in Ray Serve.
+        trust_remote_code: True: Python code from the model's repository may run when the tokenizer is loaded.
+
+    Returns:
+        The bound deployment. Calls have a session ID: the grammar key, which is a hash of the constraint. Consistent
+        hashing sends all calls with one session ID to one replica, whose caches then have the grammar.
+    """
     options = {"name": name, "request_router_config": BY_GRAMMAR_KEY, **args.deployment_options()}
     return serve.deployment(**options)(GrammarCompiler).bind(
         model_source,
@@ -70,5 +98,14 @@ def grammar_compiler(
 
 
 def router(args: AppArguments, compiler: Application, replica: Application) -> Application:
-    """The front over its two tiers."""
+    """Bind the router (the HTTP ingress) to the deployments that it calls.
+
+    Args:
+        args: Arguments of the whole application. `args.router` has the number of replicas and the limits of the router.
+        compiler: Bound deployment that compiles grammars.
+        replica: Bound deployment of the model replicas.
+
+    Returns:
+        The bound application. The router is its ingress deployment.
+    """
     return cast(Deployment, Router).options(**args.router.deployment_options()).bind(compiler, replica, args)

@@ -1,66 +1,90 @@
-"""The arguments of an application, as the `args` of a Serve config file give them. Unknown keys fail by name."""
+"""Arguments of a Turnstile application: pydantic models of `args` in a Ray Serve config file.
+
+Each model rejects unknown keys. `AppArguments` is the whole of `args`. Its parts `RouterArguments`, `CompilerArguments`
+and `ReplicaArguments` configure one deployment each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, Tag, field_validator, model_validator
 
+from deployments.chat.thinking import ThinkingArguments
 from deployments.chat.tool_formats import ToolFormatName
+from deployments.http.tenants import RateLimit
 from deployments.shipped import ROOT
 from gpu_workers.config import AnyEngineConfig, EngineConfig
 from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
+from grammar_workers.validation import RenamedFields, by_json_type
 
 
-class _Arguments(BaseModel):
+class _Arguments(RenamedFields):
     model_config = ConfigDict(extra="forbid")
 
 
 class Autoscaling(_Arguments):
-    """Bounds and pace of Serve's autoscaler for one deployment."""
+    """Bounds and delays of Ray Serve's autoscaler for one deployment."""
 
-    min_replicas: int = Field(1, ge=0, description="Fewest replicas; 0 lets the deployment scale to zero.")
-    max_replicas: int = Field(ge=1, description="Most replicas.")
+    min_replicas: int = Field(1, ge=0, description="Minimum number of replicas. 0: scale to zero.")
+    max_replicas: int = Field(ge=1, description="Maximum number of replicas.")
     target_ongoing_requests: float = Field(
         2.0,
         gt=0,
-        description="Requests in flight per replica to aim for; of compilers: compilations, waiting or running.",
+        description="Target number of open requests per replica. For compilers: queued and running compilations.",
     )
-    upscale_delay_s: float = Field(5.0, ge=0, description="How long demand must last before replicas are added.")
-    downscale_delay_s: float = Field(600.0, ge=0, description="How long idleness must last before they are removed.")
+    upscale_delay_s: float = Field(
+        5.0, ge=0, description="Seconds for which the load must be high before Serve adds replicas."
+    )
+    downscale_delay_s: float = Field(
+        600.0, ge=0, description="Seconds for which the load must be low before Serve removes replicas."
+    )
 
 
 class Scale(_Arguments):
-    """How many replicas of a deployment run, where, and how much each takes on."""
+    """Scale of a Ray Serve deployment: number of replicas, resources of each replica, and limits of each replica."""
 
-    replicas: int = Field(1, ge=1, description="Number of replicas; ignored when `autoscaling` is given.")
-    autoscaling: Autoscaling | None = Field(None, description="Let Serve choose the number of replicas.")
+    renamed: ClassVar[Mapping[str, str]] = {"drain_s": "graceful_shutdown_timeout_s"}
+
+    replicas: int = Field(1, ge=1, description="Number of replicas. Ignored if `autoscaling` is set.")
+    autoscaling: Autoscaling | None = Field(None, description="Scale the number of replicas with the load.")
     num_cpus: float = Field(1.0, ge=0, description="CPUs that Ray reserves for each replica.")
     num_gpus: float = Field(0.0, ge=0, description="GPUs that Ray reserves for each replica.")
     resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources of each replica.")
-    max_ongoing_requests: int = Field(256, ge=1, description="Requests that one replica works on at a time.")
+    max_ongoing_requests: int = Field(256, ge=1, description="Maximum number of concurrent requests per replica.")
     max_queued_requests: int = Field(
-        1024, ge=1, description="Requests that may wait at each caller before the next is answered with 429."
+        1024,
+        ge=1,
+        description="Maximum number of requests that wait at each caller. Further requests get HTTP 429.",
     )
     process_growth_mb: int = Field(
         4096,
         ge=64,
-        description="MiB by which the process of a replica may grow once it is ready. Above that it refuses requests "
-        "and ends the call that has grown most, before the kernel or Ray ends the process.",
+        description="MiB by which the memory of a replica's process may grow after its start. Above this limit, the "
+        "replica rejects requests and ends the call whose memory has grown most, so that Ray does not kill the "
+        "process.",
     )
-    drain_s: float = Field(10.0, ge=0, description="How long a replica that is told to stop may finish its requests.")
+    graceful_shutdown_timeout_s: float = Field(
+        10.0, ge=0, description="Maximum number of seconds that a graceful shutdown waits for open requests."
+    )
 
     @property
     def most_replicas(self) -> int:
-        """How many there will be at most."""
+        """Maximum number of replicas: `autoscaling.max_replicas`, or `replicas` without autoscaling."""
         return self.replicas if self.autoscaling is None else self.autoscaling.max_replicas
 
     def deployment_options(self) -> dict[str, Any]:
-        """The arguments of `Deployment.options`."""
+        """Return the keyword arguments for Ray Serve's `Deployment.options`.
+
+        Returns:
+            A new dictionary. It sets the number of replicas (or the autoscaling), the Ray resources and the limits on
+            requests. It also sets the timing of the graceful shutdown and of health checks.
+        """
         count: dict[str, Any] = {"num_replicas": self.replicas}
         if self.autoscaling is not None:
             count = {"num_replicas": "auto", "autoscaling_config": self.autoscaling.model_dump()}
@@ -69,113 +93,132 @@ class Scale(_Arguments):
             "ray_actor_options": self.model_dump(include={"num_cpus", "num_gpus", "resources"}),
             **self.model_dump(include={"max_ongoing_requests", "max_queued_requests"}),
             "backpressure_config": {"status_code": 429, "retry_after_s": 1},
-            "graceful_shutdown_timeout_s": self.drain_s,
-            # Looking for the end of the last request often keeps a stop short.
+            "graceful_shutdown_timeout_s": self.graceful_shutdown_timeout_s,
+            # Serve polls for the end of open requests at this interval. A short interval makes shutdown fast.
             "graceful_shutdown_wait_loop_s": 0.2,
             "health_check_period_s": 2,
         }
 
 
-class RateLimit(_Arguments):
-    """What each tenant may send."""
-
-    requests_per_minute: float = Field(gt=0, description="How many requests in the long run.")
-    burst: int = Field(ge=1, description="How many at once, after a pause.")
-
-
-class ThinkingArguments(_Arguments):
-    """How the served model marks what it thinks."""
-
-    start: str = Field(min_length=1, description="The text before its thoughts, or the name of a special token.")
-    end: str = Field(min_length=1, description="The one behind them.")
-    by_default: bool = Field(True, description="Whether requests that do not say want thoughts.")
-
-
 class RouterArguments(Scale):
-    """The HTTP front. With one replica only, its death breaks the connections it holds."""
+    """Scale, limits and security of the deployment that answers HTTP requests.
+
+    If the deployment has only one replica and this replica fails, all open connections break.
+    """
 
     num_cpus: float = Field(0.25, ge=0, description="CPUs that Ray reserves for each replica.")
     max_ongoing_requests: int = Field(
-        4096, ge=1, description="Requests that one replica works on at a time; more than the tiers behind it hold."
+        4096,
+        ge=1,
+        description="Maximum number of concurrent requests per replica. The default is above the limits of the other "
+        "deployments, because a router holds the requests that wait for them.",
     )
     api_keys: str | None = Field(
         None,
-        description="A YAML file with the hashes of API keys and their tenants (`docs/api.md`, Tenants); without one "
-        "everybody may send requests. A relative path means the working folder of the router's process.",
+        description="A YAML file with the hashes of API keys and their tenants (`docs/authentication.md`). Absent: "
+        "requests need no key. A relative path starts at the working folder of the router's process.",
     )
     rate_limit: RateLimit | None = Field(
         None,
-        description="What each tenant may send; more is answered with 429. Each router replica enforces the whole "
-        "limit by itself. Limits in the key file take its place; they hold for all replicas together.",
+        description="Rate limit of each tenant. Requests above the limit get HTTP 429. Each router replica enforces "
+        "the whole limit. A limit in the key file replaces this limit, and applies to all router replicas together.",
     )
     allow_unenforced: bool = Field(
         True,
-        description="Whether requests may ask that keywords which cannot be enforced are reported in place of refused "
-        "(`on_unsupported: report`); else such a request is answered with 400.",
+        description="`true`: requests may have `on_unsupported: report`, which reports keywords that cannot be "
+        "enforced instead of rejecting the schema. `false`: these requests get HTTP 400.",
     )
     max_prompt_bytes: int = Field(
-        1 << 20,  # more would keep the tokenizer of a replica busy for long
+        1 << 20,  # a larger prompt would block the tokenizer of a replica for long
         ge=1,
-        description="Largest prompt, messages and tools as JSON; a larger one is answered with 400.",
+        description="Maximum size of prompt, messages and tools as JSON, in bytes. Larger requests get HTTP 400.",
     )
-    max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
+    max_body_bytes: int = Field(
+        4 << 20, ge=1, description="Maximum size of a request body in bytes. Larger requests get HTTP 413."
+    )
     body_timeout_s: float = Field(
-        30.0, gt=0, description="How long a request body may take to arrive; a slower one is answered with 408."
+        30.0,
+        gt=0,
+        description="Maximum number of seconds in which a request body must arrive. Slower requests get HTTP 408.",
     )
     stream_timeout_s: float = Field(
-        30.0, gt=0, description="How long the client of a stream may take nothing of what is there; then it ends."
+        30.0,
+        gt=0,
+        description="Maximum number of seconds for which the client of a stream may read nothing. Then the router "
+        "closes the stream.",
     )
     timeout_s: float = Field(
         600.0,
         gt=0,
-        description="How long an answer may take, waiting included, where the request does not say so by its own "
-        "`timeout_s`; then it ends with 408, or an error event where it is streamed already.",
+        description="Maximum duration of a response in seconds, including the time in queues, if the request has no "
+        "`timeout_s`. A longer response ends with HTTP 408, or with an error event if the stream has begun.",
     )
 
 
 class CompilerArguments(Scale):
-    """The grammar tier."""
+    """Scale, limits and default options of the deployment that compiles grammars (constraints) on CPUs."""
+
+    renamed: ClassVar[Mapping[str, str]] = {**Scale.renamed, "max_wait_s": "queue_timeout_s"}
 
     processes: int = Field(
         1,
         ge=1,
-        description="Grammars that each replica compiles at a time. It has one process more, so that those which take "
-        "long hold nobody up.",
+        description="Number of compile workers of each replica. A replica has one more compile worker for slow "
+        "compilations, so that they do not delay other compilations.",
     )
-    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; its process is killed after it.")
+    compile_timeout_s: float = Field(
+        30.0, gt=0, description="Maximum duration of a compilation in seconds. Then the server ends it."
+    )
     compile_cpu_s: float = Field(
-        2.0, gt=0, description="CPU seconds of the longest compilation. Raise it on cores that are slow."
+        2.0, gt=0, description="Maximum CPU time of a compilation in seconds. Raise this limit on slow cores."
     )
-    memory_limit_mb: int = Field(4096, ge=64, description="Memory of one compile process, in MiB.")
-    max_wait_s: float = Field(
-        120.0, gt=0, description="Longest wait for a compilation, queue included; after it the answer is 429."
+    memory_limit_mb: int = Field(4096, ge=64, description="Maximum memory of one compile worker, in MiB.")
+    queue_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        description="Maximum number of seconds that a request waits in the queue for a compilation and for its result. "
+        "Then the request gets HTTP 429.",
     )
-    options: GrammarOptions = Field(default_factory=GrammarOptions, description="Spelling policies of all grammars.")
+    options: GrammarOptions = Field(default_factory=GrammarOptions, description="Default options of all grammars.")
     max_ongoing_requests: int = Field(
-        8192, ge=1, description="Requests that one replica works on at a time; most of them wait for a compilation."
+        8192,
+        ge=1,
+        description="Maximum number of concurrent requests per replica. Most of these requests wait for a compilation.",
     )
     precompile: list[GrammarSpecification] = Field(
         default_factory=list,
-        description="Grammars that must be compiled, and in every replica's memory, before the start counts as ready.",
+        description="Constraints that are compiled at startup. Before the application is ready, the grammars are in "
+        "the memory of every replica.",
     )
 
     def deployment_options(self) -> dict[str, Any]:
-        """As those of `Scale`, scaled by the queue of compilations."""
+        """Return the keyword arguments for Ray Serve's `Deployment.options`, with an autoscaling policy.
+
+        Returns:
+            A new dictionary with the entries of `Scale.deployment_options`. If `autoscaling` is set, the dictionary
+            also selects a policy, under which the number of replicas depends on the number of waiting and running
+            compilations.
+        """
         options = super().deployment_options()
         if self.autoscaling is not None:
             options["autoscaling_config"]["policy"] = {"policy_function": BY_BACKLOG}
         return options
 
     def plain_precompile(self) -> list[dict[str, Any]]:
-        """`precompile` as the tiers take it."""
+        """Return the constraints of `precompile` as plain data, which can be sent to other processes.
+
+        Returns:
+            One dictionary per constraint. It has `type` and the other fields under the names of the config file, such
+            as `{"type": "regex", "pattern": "[0-9]+"}`.
+        """
         return [specification.model_dump(by_alias=True) for specification in self.precompile]
 
 
 class ReplicaArguments(Scale):
-    """The GPU tier."""
+    """Scale, limits and engine of the deployment that runs the model on GPUs."""
 
     engine: AnyEngineConfig = Field(
-        default_factory=EngineConfig, description="Settings of the inference engine; `kind: vllm` makes it vLLM's."
+        default_factory=EngineConfig, description="Settings of the inference engine. `kind: vllm` selects vLLM."
     )
 
     @model_validator(mode="after")
@@ -186,7 +229,13 @@ class ReplicaArguments(Scale):
         return self
 
     def deployment_options(self) -> dict[str, Any]:
-        """As those of `Scale`; the workers of vLLM's Ray executor have bundles of their own, on one node or several."""
+        """Return the keyword arguments for Ray Serve's `Deployment.options`, including the GPUs of vLLM's workers.
+
+        Returns:
+            A new dictionary with the entries of `Scale.deployment_options`. If vLLM distributes the model over GPUs
+            with Ray (`distributed_executor_backend: ray`), the dictionary also has a placement group: bundles of
+            resources that Ray reserves together. There is one bundle with one GPU for each GPU worker.
+        """
         options = super().deployment_options()
         engine = self.engine
         if engine.kind == "vllm" and self.num_gpus and engine.engine_args.get("distributed_executor_backend") == "ray":
@@ -198,30 +247,37 @@ class ReplicaArguments(Scale):
 
 
 class AppArguments(_Arguments):
-    """Everything an operator chooses about one application."""
+    """Arguments of one Turnstile application, which serves one model: `args` of a Ray Serve config file."""
 
     model: str = Field(
-        description="A Hugging Face model id, or a folder. A relative folder is looked up in Turnstile's own folder: "
-        "the checkout, or the installed package."
+        description="A Hugging Face model ID, or a folder. A relative folder starts at Turnstile's own folder: the "
+        "checkout, or the installed package."
     )
     served_model_name: str | None = Field(
-        None, description="The name clients use; the last part of `model` when absent."
+        None, description="Name of the model in requests. Absent: the last part of `model`."
     )
     store: str = Field(
         DEFAULT_URL,
-        description="Where compiled grammars are kept: `file:///folder`, `redis://host:port/0` (with files on each "
-        "node in front), `rediss://...` or `memory://`.",
+        description="Store of compiled grammars: `file:///folder`, `redis://host:port/0` (with files on each node as a "
+        "cache), `rediss://...` (Redis with TLS) or `memory://`.",
     )
-    tool_format: ToolFormatName | Literal["auto"] = Field(
+    tool_format: Literal[ToolFormatName, "auto"] = Field(  # type: ignore[valid-type]
         "auto",
-        description="How the model writes tool calls (`docs/tools.md`); `auto`: by its chat template.",
+        description="Format of tool calls (`docs/tools.md`). `auto`: the server detects it from the chat template.",
     )
-    thinking: ThinkingArguments | Literal["auto", "off"] = Field(
-        "auto", description="How the model marks what it thinks before it answers; `auto`: by its chat template."
+    thinking: Annotated[
+        Annotated[ThinkingArguments, Tag("object")] | Annotated[Literal["auto", "off"], Tag("string")],
+        by_json_type('"auto", "off" (with quotes), or an object with `start` and `end`'),
+    ] = Field(
+        "auto", description="Markers of the reasoning section. `auto`: the server detects them from the chat template."
     )
-    router: RouterArguments = Field(default_factory=RouterArguments, description="The HTTP front.")
-    compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
-    replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
+    router: RouterArguments = Field(
+        default_factory=RouterArguments, description="Deployment that answers HTTP requests."
+    )
+    compiler: CompilerArguments = Field(
+        default_factory=CompilerArguments, description="Deployment that compiles grammars."
+    )
+    replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="Deployment that runs the model.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> AppArguments:
@@ -237,7 +293,7 @@ class AppArguments(_Arguments):
     @classmethod
     def _is_a_model(cls, model: str) -> str:
         folder = _model_folder(model)
-        # Replicas would find out, too, but only after Serve has started each of them several times.
+        # Replicas would fail on the folder, too, but only after Serve has started each of them several times.
         if folder.is_dir() and not (folder / "config.json").is_file():
             raise ValueError(
                 f"the folder {folder} holds no model (no config.json): name one that does, or OWNER/NAME of a hub"
@@ -246,27 +302,33 @@ class AppArguments(_Arguments):
 
     @property
     def model_source(self) -> str:
-        """`model` as the tiers load it."""
+        """Location of the model: its absolute path if `model` is an existing folder, else the Hugging Face ID."""
         return model_source(self.model)
 
     @property
     def model_name(self) -> str:
+        """Name by which clients request the model: `served_model_name`, or the last part of `model`."""
         return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The names that clients may use: the model's first, then those of its adapters."""
+        """Names that clients may request as `model`: first `model_name`, then the LoRA adapters' names (vLLM only)."""
         engine = self.replica.engine
         return (self.model_name, *(engine.lora_adapters if engine.kind == "vllm" else ()))
 
     @property
     def store_url(self) -> str:
-        """`store` with the home folder filled in."""
+        """URL of the store of compiled grammars: the field `store`, with `~` at the start of its path expanded."""
         return self.store.replace("://~", f"://{Path.home()}", 1)
 
 
 def model_source(model: str) -> str:
-    """An absolute path when `model` names a folder that exists, else the model id that it is."""
+    """Return the absolute path of a model's folder. A Hugging Face ID is returned unchanged.
+
+    Args:
+        model: Folder or Hugging Face ID. A relative folder is looked up in Turnstile's own folder (the checkout, or the
+            installed package). A leading `~` is the home folder. If there is no such folder, `model` is an ID.
+    """
     folder = _model_folder(model)
     return str(folder) if folder.is_dir() else model
 

@@ -1,4 +1,8 @@
-"""Reading a Serve config file strictly: Serve itself ignores keys it does not know, here they fail by name."""
+"""Strict validation of Ray Serve config files (YAML). All applications in the file must be Turnstile's.
+
+Ray Serve ignores unknown keys, so a misspelled key would have no effect. This module reports each unknown key with its
+location in the file.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,48 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.arguments import AppArguments
-from deployments.validation_messages import message_of, unknown_place
-from grammar_workers.strict_json import Place
-from grammar_workers.validation import place_of
+from deployments.validation_messages import problem_lines
 
 IMPORT_PATH = "deployments.app:build_app"
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
 
 
 class ConfigError(Exception):
-    """A config file that cannot be served; the message has one line for each problem, with its place."""
+    """A config file is missing or invalid. The message has one line per problem, with the location in the file."""
 
 
 def load_config(path: Path, *, model: str | None = None, engine: str | None = None) -> ServeDeploySchema:
-    """The checked content of a config file, with another `model`, or another kind of `engine` at its defaults, in place
-    of the file's. Raises `ConfigError`."""
+    """Read and validate a Ray Serve config file. Optionally replace its model and its engine.
+
+    Args:
+        path: The YAML file.
+        model: Hugging Face ID or folder. In every application of the file, it replaces `model`, and `served_model_name`
+            is removed. None: keep the models of the file.
+        engine: `native` (Turnstile's own) or `vllm`. If an application has the other engine, this engine replaces it,
+            with default settings. None: keep the engines of the file.
+
+    Returns:
+        The validated config, after the replacements.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, has an unknown key or an invalid value, or has an application
+            that is not Turnstile's.
+    """
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: not a mapping")
-    config, problems = _checked(data, model, engine)
+    config, problems = checked_config(data, model, engine)
     if config is None or problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return config
@@ -54,20 +72,27 @@ def _kind(replica: dict[str, Any]) -> Any:
     return engine.get("kind", "native") if isinstance(engine, dict) else "native"
 
 
-def config_problems(data: dict[str, Any]) -> list[str]:
-    """Everything wrong with a config, each with its place; empty when it can be served."""
-    return _checked(data)[1]
-
-
-def _checked(
+def checked_config(
     data: dict[str, Any], model: str | None = None, engine: str | None = None
 ) -> tuple[ServeDeploySchema | None, list[str]]:
-    """The config, where it is one, and its problems."""
+    """Validate a Ray Serve config, and describe its problems. Optionally replace its model and its engine.
+
+    Args:
+        data: Content of the config file, parsed from YAML. It is not changed.
+        model: Model that replaces the model of the config. None: keep the model.
+        engine: Kind of engine that replaces the engine of the config. None: keep the engine.
+
+    Returns:
+        The config, or None if it does not match Serve's schema; and one line for each problem, with its location, such
+        as "unknown key `applications.0.args.modle`".
+    """
     try:
         config = ServeDeploySchema.model_validate(data, extra="forbid")
     except ValidationError as error:
         return None, problem_lines(error, ServeDeploySchema)
-    problems = []
+    problems = [] if config.applications else [f"`applications` is empty: add one with `import_path: {IMPORT_PATH}`"]
+    if not 0 <= config.http_options.port <= 65535:
+        problems.append(f"`http_options.port` is {config.http_options.port}, not a number from 0 to 65535")
     for i, application in enumerate(config.applications):
         place = f"applications.{i}."
         if application.import_path != IMPORT_PATH:
@@ -83,24 +108,3 @@ def _checked(
             if deployment.name not in DEPLOYMENTS
         ]
     return config, problems
-
-
-def problem_lines(error: ValidationError, model: type[BaseModel], before: str = "") -> list[str]:
-    """One line for each problem that pydantic has found in a `model`, without the values that it has found.
-
-    `before`: what leads to the model.
-    """
-    lines = []
-    for problem in error.errors():
-        if (unknown := unknown_place(problem, model.__pydantic_core_schema__)) is not None:
-            place, near, _ = unknown
-            lines.append(f"unknown key `{_written(before, place)}`" + (f"; is `{near}` meant?" if near else ""))
-        else:
-            place, _ = place_of(model.__pydantic_core_schema__, problem["loc"])
-            where, message = _written(before, place), message_of(problem)
-            lines.append(f"`{where}`: {message}" if where else message)
-    return lines
-
-
-def _written(before: str, place: Place) -> str:
-    return before + ".".join(map(str, place))

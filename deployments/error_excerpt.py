@@ -1,4 +1,7 @@
-"""Where in a specification an error is, shown."""
+"""Location of an error in the specification of a constraint, shown as an excerpt in terminals and HTTP responses.
+
+A location is a JSON Pointer (into a JSON Schema), a character position (in a regular expression or grammar), or both.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,28 @@ import json
 from typing import Any
 
 from grammar_workers import GrammarError
+from grammar_workers.errors import shortened
+from grammar_workers.json_types import target_of
 
 _WIDTH = 100
+# Stands for the value at a pointer that leads nowhere.
+_NOTHING = object()
 
 
 def place_lines(error: GrammarError, specification: dict[str, Any] | None) -> list[str]:
-    """The JSON Pointer with the value it leads to, or the line with a mark under the position; [] without a place."""
+    """Format the location of an error as lines for a terminal.
+
+    Args:
+        error: Error of a constraint's specification. Its `pointer` (JSON Pointer into a schema) and its `position`
+            (character offset in a pattern or grammar, from 0) give the location. Each may be None.
+        specification: The rejected specification as plain data, with the field `schema`, `pattern` or `text`. None: the
+            lines have no excerpt of the specification.
+
+    Returns:
+        For a pointer: one line with the pointer and the value at the pointer. For a position: three lines with the
+        offset, the line of the specification's text that contains it, and a caret below the character. Empty if the
+        error has no location.
+    """
     lines = []
     if error.pointer is not None:
         found = _at(specification, error.pointer)
@@ -26,7 +45,20 @@ def place_lines(error: GrammarError, specification: dict[str, Any] | None) -> li
 def place_in_line(
     pointer: str | None, shown: str | None, position: int | None, specification: dict[str, Any] | None
 ) -> str:
-    """Return the place of an error and its value in one line, for an HTTP answer: the place is called `shown`."""
+    """Format the location of an error as the end of a one-line message, for an HTTP response.
+
+    Args:
+        pointer: JSON Pointer into the schema of `specification`. None: the error has no JSON Pointer.
+        shown: Text that the message shows in place of `pointer`, such as the JSON Pointer into the request body. Empty
+            or None: the message shows `the root of the schema`. Not used if `pointer` is None.
+        position: Character offset in the text of the specification, from 0. None: the error has no offset.
+        specification: The rejected specification as plain data, with the field `schema`, `pattern` or `text`. None: the
+            message has no excerpt of it.
+
+    Returns:
+        Text with a leading space, such as ` (at /properties/age: 7)`: the location and the value at the location. Empty
+        if the error has no location.
+    """
     parts = []
     if pointer is not None:
         found = _at(specification, pointer)
@@ -38,26 +70,20 @@ def place_in_line(
 
 
 def _text(specification: dict[str, Any] | None) -> str | None:
-    """The text that a position counts in."""
+    """Return the pattern or grammar text whose characters a position counts."""
     text = (specification or {}).get("pattern", (specification or {}).get("text"))
     return text if isinstance(text, str) else None
 
 
 def _at(specification: dict[str, Any] | None, pointer: str) -> str | None:
-    """The value at `pointer` (RFC 6901) as short JSON; None where it leads nowhere."""
-    value: Any = (specification or {}).get("schema", specification)
-    for part in pointer.lstrip("#").split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        try:
-            value = value[int(name)] if isinstance(value, list) else value[name]
-        except (KeyError, IndexError, ValueError, TypeError):
-            return None
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= _WIDTH else f"{shown[:_WIDTH]}..."
+    """Return the value at `pointer` (RFC 6901) as shortened JSON, or None if the pointer leads nowhere."""
+    root = (specification or {}).get("schema", specification)
+    value = target_of(f"#{pointer.lstrip('#')}", root, otherwise=_NOTHING)
+    return None if value is _NOTHING else shortened(json.dumps(value, ensure_ascii=False), _WIDTH)
 
 
 def _marked(text: str, position: int) -> list[str]:
-    """The line that holds `position` (in characters), cut around it, and a line with a mark under it."""
+    """Return the part of a line around `position` (in characters), and a line with a caret under that position."""
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     begin, end = max(begin, position - _WIDTH // 2), min(len(text) if end < 0 else end, position + _WIDTH // 2)

@@ -1,4 +1,4 @@
-"""The version of what is installed, and how more of it is."""
+"""Version of the installed package `turnstile-llm`, and pip commands that install its optional dependencies."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ import json
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+# Name of the package on PyPI. The name `turnstile` belongs to another project.
 DISTRIBUTION = "turnstile-llm"
-"""PyPI's `turnstile` is somebody else's."""
 
 
 def version() -> str:
-    """As pyproject.toml says it."""
+    """Return the version of the installed package, such as `1.2.0`.
+
+    `importlib.metadata.PackageNotFoundError` is raised if the package is not installed.
+    """
     return importlib.metadata.version(DISTRIBUTION)
 
 
 def installation(extra: str) -> str:
-    """The command that adds an extra to this installation, from where it came: a wheel, a checkout, an index."""
+    """Return the pip command that adds an extra (set of optional dependencies) to the installed package.
+
+    Args:
+        extra: Name of the extra in pyproject.toml, such as `serve`.
+
+    Returns:
+        A `pip install` command, such as `pip install 'turnstile-llm[serve]'`. It installs from the source from which
+        the package was installed: a wheel, a URL, an editable checkout or the package index. If the package is not
+        installed, the command installs the current folder.
+    """
     try:
         noted = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is run as it lies there
+    except importlib.metadata.PackageNotFoundError:  # a checkout that runs without being installed
         return f"pip install --editable '.[{extra}]'"
     if noted is None:
         return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -66,6 +66,7 @@ def run(client: OpenAI, model: str, prompt: str, steps: int) -> str:
 
 
 def main() -> int:
+    """Run the example, and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prompt", nargs="?", default=PROMPT, help="the question (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=4, help="the most model calls (default %(default)s)")

@@ -71,6 +71,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
+    """Run the example, and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("input", type=Path, help='lines such as {"prompt": "..."}')
     parser.add_argument("output", type=Path, help="lines with prompt and answer, or error")

@@ -42,6 +42,7 @@ def extract(client: OpenAI, model: str, text: str) -> Person:
 
 
 def main() -> int:
+    """Run the example, and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("texts", nargs="*", default=TEXTS, help="what to read (default: three sentences)")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")

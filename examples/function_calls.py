@@ -43,6 +43,7 @@ def tool(function: Callable[..., str]) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Run the example, and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prompt", nargs="?", default=PROMPT, help="what to do (default: %(default)s)")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")

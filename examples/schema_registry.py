@@ -55,6 +55,7 @@ def ask(server: httpx.Client, keys: Path, name: str, prompt: str) -> int:
 
 
 def main() -> int:
+    """Run the example, and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
     parser.add_argument("--keys", type=Path, default=Path("keys.json"), help="names and keys (default %(default)s)")

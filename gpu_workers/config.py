@@ -1,160 +1,199 @@
-"""`EngineConfig` and `VllmEngineConfig`: everything an operator may choose about one inference engine."""
+"""Settings of one inference engine: `EngineConfig` for the native engine, `VllmEngineConfig` for vLLM."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from grammar_workers.validation import RenamedFields
 
 _OURS = {"model", "tokenizer", "served_model_name", "skip_tokenizer_init", "structured_outputs_config"} | {
     "trust_remote_code"
 }
 
 
-class _AnyEngineConfig(BaseModel):
-    """Settings of every kind of engine. Unknown keys are refused by name."""
+class _AnyEngineConfig(RenamedFields):
+    """Settings of every kind of engine. An unknown key is an error that names the key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     grammar_timeout_s: float = Field(
-        default=120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
+        default=120.0,
+        gt=0,
+        description="Maximum number of seconds that a request waits for its grammar. Then the request fails.",
     )
-    automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
+    automaton_cache_mb: int = Field(
+        default=512, ge=1, description="Maximum memory for automata (compiled grammars) in a replica, in MiB."
+    )
     trust_remote_code: bool = Field(
         default=False,
-        description="Whether Python files that come with the model may run, in all tiers; some tokenizers are such.",
+        description="`true`: all deployments run Python files of the model. Some tokenizers need this.",
     )
 
 
 class EngineConfig(_AnyEngineConfig):
-    """Settings of the native engine."""
+    """Settings of the native engine (Turnstile's own): token limits, KV cache, masks, speculative decoding."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "slots": "max_num_seqs",
+        "max_length": "max_model_len",
+        "prefill_chunk": "long_prefill_token_threshold",
+        "step_tokens": "max_num_batched_tokens",
+        "shortest_prefix": "min_prefix_tokens",
+        "ngram": "prompt_lookup_max",
+        "max_drafts": "num_speculative_tokens",
+        "mask_patience_ms": "mask_timeout_ms",
+    }
 
     kind: Literal["native"] = Field(default="native", description="Turnstile's own engine.")
-    device: str = Field(default="cpu", description="Where the model runs, as torch names it: `cpu`, `cuda`, `cuda:0`.")
+    device: str = Field(default="cpu", description="Device of the model, as torch names it: `cpu`, `cuda`, `cuda:0`.")
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="Type of weights and KV cache. `auto`: as saved, but float32 for 16-bit weights on a CPU.",
+        description="Type of the weights and the KV cache. `auto`: the type of the saved weights. On a CPU, `auto` uses"
+        " float32 for 16-bit weights.",
     )
     quantization: Literal["none", "int8"] = Field(
         default="none",
-        description="`int8`: weights of linear layers in 8 bits, a scale per output; activations stay as they are."
-        " Models saved as quantised by torchao need no setting.",
+        description="`int8`: the weights of linear layers have 8 bits and one scale per output. Activations are not"
+        " quantized. `none` also works with models that torchao has quantized and saved.",
     )
-    slots: int = Field(
-        default=16, ge=1, description="Sequences that run at the same time; each owns one slot of the KV cache."
-    )
-    max_length: int = Field(
-        default=4096,
-        ge=2,
-        description="Most tokens of one sequence, prompt and output together; capped by what the model supports.",
-    )
-    prefill_chunk: int = Field(default=256, ge=1, description="Most prompt tokens of one sequence in one step.")
-    step_tokens: int = Field(
-        default=512,
-        ge=2,
-        description="Most tokens in one step: one per decoding sequence first, prompt chunks in what is left.",
-    )
-    max_waiting: int = Field(
-        default=1024, ge=0, description="Generations that may wait for a slot; further ones get status 429."
-    )
-    shortest_prefix: int = Field(
+    max_num_seqs: int = Field(
         default=16,
         ge=1,
-        description="A prompt that begins with at least this many tokens of another takes over their keys and values.",
+        description="Maximum number of sequences that run at the same time. Each has its own slot of the KV cache.",
+    )
+    max_model_len: int = Field(
+        default=4096,
+        ge=2,
+        description="Maximum number of tokens of a sequence, prompt and output together. If the model's own limit is"
+        " smaller, the model's limit applies.",
+    )
+    long_prefill_token_threshold: int = Field(
+        default=256, ge=1, description="Maximum number of prompt tokens of one sequence in one step (chunked prefill)."
+    )
+    max_num_batched_tokens: int = Field(
+        default=512,
+        ge=2,
+        description="Maximum number of tokens in one step. Decoding sequences come first. Prompts get the rest.",
+    )
+    max_waiting: int = Field(
+        default=1024,
+        ge=0,
+        description="Maximum number of generations that wait for a slot. Further requests get HTTP 429.",
+    )
+    min_prefix_tokens: int = Field(
+        default=16,
+        ge=1,
+        description="Prefix caching: a prompt reuses the KV cache of an earlier prompt if at least this number of their"
+        " first tokens are equal.",
     )
     preempt_patience: int = Field(
         default=8,
         ge=0,
-        description="A sequence held up by a slow mask for this many steps lends its slot to those who wait for one.",
+        description="Number of steps for which a sequence may wait for a slow mask. Then a waiting sequence may take"
+        " the slot of this sequence.",
     )
     stream_interval_ms: float = Field(
         default=20.0,
         ge=0,
-        description="Least time between two outputs of one stream; tokens in between travel together. The first token"
-        " and the end never wait. Each output costs all processes on its way as much as a small model's step.",
+        description="Minimum time between two events of a stream, in ms. Tokens of this time share an event. The first"
+        " token and the end are sent immediately. Sending an event takes as much CPU time as a step of a small model.",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; absent: what torch finds.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch. Absent: torch's own default.")
     overlap: bool | None = Field(
         default=None,
-        description="Do the host's work while the model runs: grammars, text and streams; on a CPU the model then has a"
-        " thread of its own. Absent: on a GPU only, where it pays. The output is the same token for token.",
+        description="`true`: the host processes grammars, text and streams while the model runs. On a CPU, the model"
+        " then runs in a separate thread. Absent: `true` on a GPU, `false` on a CPU. The output tokens do not change.",
     )
     sparse_limit: int = Field(
         default=256,
         ge=1,
-        description="A row that allows at most this many tokens gets only those columns of the output projection.",
+        description="If a mask allows at most this number of tokens, only the logits of these tokens are computed.",
     )
     forced_text: bool = Field(
         default=True,
-        description="Append tokens that a grammar leaves no choice about without a forward pass, and draft forced text"
-        " that has several tokenizations. The output is the same token for token.",
+        description="`true`: a forced token (the only token that a grammar allows) is appended without a forward pass."
+        " If only one text is allowed, but it has several tokenizations, its tokens are drafted. The output tokens do"
+        " not change.",
     )
-    ngram: int = Field(
+    prompt_lookup_max: int = Field(
         default=3,
         ge=0,
         le=8,
-        description="Draft what followed the last tokens earlier in prompt and output, for the longest match of at most"
-        " this many tokens; 0 is off. The output is the same token for token.",
+        description="Prompt lookup (n-gram drafts): the engine finds the longest earlier occurrence of the last"
+        " tokens, of at most this number of tokens, and drafts the tokens that followed there. 0: off. The output"
+        " tokens do not change.",
     )
-    max_drafts: int = Field(default=15, ge=0, description="Most drafts of one sequence in one step; 0: no drafts.")
+    num_speculative_tokens: int = Field(
+        default=15, ge=0, description="Maximum number of draft tokens of a sequence in one step. 0: no speculation."
+    )
     draft_cost: float = Field(
         default=0.2,
         gt=0,
         le=1,
-        description="What one more token of a sequence in a step costs, relative to a step of its own: a draft is made"
-        " while the probability that it comes true is at least this.",
+        description="Cost of one more token in a step, divided by the cost of a step. A token is drafted if its"
+        " estimated acceptance probability is at least this value.",
     )
     rejection_mass_interval: int = Field(
         default=256,
         ge=0,
-        description="Every so many steps, measure how much probability one row's mask takes away; 0: never.",
+        description="Number of steps between two measurements of the rejection mass, the probability that a mask"
+        " removes. 0: no measurements.",
     )
     draft_model: str | None = Field(
         default=None,
-        description="A smaller model with the same tokenizer, a folder or Hugging Face id: it drafts where nothing else"
-        " does. The output is the same token for token, unless `draft_sampling` is `random`.",
+        description="A smaller model with the tokenizer of the served model (folder or Hugging Face ID). It drafts if "
+        "no other method has a draft. The output tokens do not change, unless `draft_sampling` is `random`.",
     )
     draft_sampling: Literal["greedy", "random"] = Field(
         default="greedy",
-        description="How the draft model drafts. `greedy`: the likeliest tokens. `random`: it draws, and drafts are"
-        " kept or replaced so that outputs have the same distribution as without drafts. More drafts come true at high"
-        " temperatures, but an output is no longer the same token for token, nor exactly repeated by its seed.",
+        description="`greedy`: the draft model drafts its most probable tokens. `random`: the draft model samples its"
+        " drafts. Rejection sampling keeps the distribution of the output unchanged. At high temperatures, `random` has"
+        " a higher acceptance rate. However, with `random` a seed does not reproduce an output.",
     )
     draft_vocabulary: str | None = Field(
         default=None,
-        description="A JSON file with a list of the token ids that the draft model may propose; absent: all of them.",
+        description="A JSON file with a list of the token IDs that the draft model may propose. Absent: all tokens.",
     )
     eagle_head: str | None = Field(
         default=None,
-        description="An EAGLE-3 head for the model, a folder or Hugging Face id with `config.json` and"
-        " `model.safetensors` in the published layout: it drafts where nothing else does, as a draft model would.",
+        description="An EAGLE-3 head for the model: a folder or Hugging Face ID with `config.json` and"
+        " `model.safetensors` in the published layout. It drafts as a draft model does.",
     )
     draft_masks: bool = Field(
         default=True,
-        description="Draft under the grammar's mask. `false` lets a draft model or head propose what the grammar"
-        " forbids, which is where its drafts then end: to measure what masks on drafts bring.",
+        description="`true`: the draft model drafts only tokens that the grammar allows. `false` is only for"
+        " measurements: a draft then ends at its first disallowed token.",
     )
     device_step: Literal["off", "eager", "compile", "cuda_graph"] = Field(
         default="off",
-        description="How sequences that decode take a step. `off`: masks and draws are the host's. Otherwise states,"
-        " masks, draws and the verification of drafts stay on the device, in one step without a host read, run op by"
-        " op (`eager`), compiled (`compile`: on a CPU every new shape of the batch takes half a minute once) or"
-        " captured in CUDA graphs before the replica is ready (`cuda_graph`; on a GPU the fastest). States where no"
-        " request has been before and settings that the device does not know stay with the host, row by row. The"
-        " output is the same token for token.",
+        description="Place of masking and sampling in decode steps. `off`: on the host. All other values: on the "
+        "device, without copies to the host. `eager`: the device runs a step operation by operation. `compile`: "
+        "PyTorch compiles the step; on a CPU, this takes half a minute for each new batch shape. `cuda_graph`: the "
+        "step runs as a CUDA graph that is captured at startup; this is the fastest value on a GPU. With all values, "
+        "a sequence is sampled on the host if its state has no device table, or if the device does not support its "
+        "settings. The output tokens do not change.",
     )
-    device_table_mb: int = Field(default=128, ge=1, description="Device memory for automata of `device_step`, in MiB.")
-    mask_patience_ms: float = Field(
+    device_table_mb: int = Field(
+        default=128, ge=1, description="Device memory for the automata of `device_step`, in MiB."
+    )
+    mask_timeout_ms: float = Field(
         default=5.0,
         ge=0,
-        description="How long a step waits for masks not yet known before it leaves their rows for a later step.",
+        description="Maximum time for which a step waits for masks, in ms. A sequence whose mask is not ready takes"
+        " part in a later step.",
     )
 
     @model_validator(mode="after")
     def _settings_fit(self) -> EngineConfig:
-        if self.step_tokens <= self.slots:
-            raise ValueError(f"step_tokens ({self.step_tokens}) must exceed slots ({self.slots}), or prefill starves")
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must exceed "
+                f"max_num_seqs ({self.max_num_seqs}): a step needs tokens for prompts, too"
+            )
         if self.eagle_head is not None and self.draft_model is not None:
             raise ValueError("eagle_head and draft_model: one drafter at a time")
         if self.draft_sampling == "random" and not self.draft_masks:
@@ -167,18 +206,18 @@ class EngineConfig(_AnyEngineConfig):
 
 
 class VllmEngineConfig(_AnyEngineConfig):
-    """Settings of an engine that is vLLM's."""
+    """Settings of a model replica that runs vLLM as its engine."""
 
     kind: Literal["vllm"] = Field(default="vllm", description="vLLM's engine, which must be installed.")
     engine_args: dict[str, Any] = Field(
         default_factory=dict,
-        description="vLLM's own engine arguments by their own names, such as `max_model_len` or `tensor_parallel_size`;"
-        " vLLM checks them when a replica starts.",
+        description="vLLM's engine arguments with vLLM's names, such as `max_model_len` or `tensor_parallel_size`. vLLM"
+        " checks them when a replica starts.",
     )
     lora_adapters: dict[str, str] = Field(
         default_factory=dict,
-        description="Model names of LoRA adapters, and their folders or Hugging Face ids; needs `enable_lora` among the"
-        " engine arguments.",
+        description="Model name of each LoRA adapter -> its folder or Hugging Face ID. Needs `enable_lora` in"
+        " `engine_args`.",
     )
 
     @field_validator("engine_args")
@@ -196,7 +235,7 @@ class VllmEngineConfig(_AnyEngineConfig):
 
     @property
     def workers(self) -> int:
-        """How many processes, each with a device, the model is spread over."""
+        """Number of worker processes (one device each): tensor parallel size times pipeline parallel size."""
         sizes = ("tensor_parallel_size", "pipeline_parallel_size")
         return math.prod(int(self.engine_args.get(name, 1)) for name in sizes)
 
@@ -205,7 +244,7 @@ def _kind(engine: Any) -> Any:
     return engine.get("kind", "native") if isinstance(engine, dict) else getattr(engine, "kind", None)
 
 
+# Settings of one engine. `kind` selects the model; without `kind` it is `EngineConfig`.
 AnyEngineConfig = Annotated[
     Annotated[EngineConfig, Tag("native")] | Annotated[VllmEngineConfig, Tag("vllm")], Discriminator(_kind)
 ]
-"""The settings of one engine; without `kind` it is the native one."""

@@ -1,18 +1,21 @@
-"""What a model replica needs of its engine, and what an engine counts: the same for the native one and vLLM's."""
+"""Interface between a model replica and its engine: `InferenceEngine`, implemented by the native engine and by vLLM."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import FinishReason, GenerationOutput
-from gpu_workers.request import GenerationRequest, RequestError
-from grammar_workers import Vocabulary
+from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.memory_guard import GUARD, ProcessFullError
 from grammar_workers.service.tenant_threads import TenantThreads
@@ -23,10 +26,22 @@ OUT_OF_MEMORY = "the request takes more memory than this process has left (proce
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start. Written by the engine thread; `ended` by the event loop.
+    """Counters since the start of an engine, which the metrics code reads.
 
-    Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
-    appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
+    The event loop writes `ended`. The thread that runs the batch writes all other counters.
+
+    Attributes:
+        steps: Number of forward passes of the batch.
+        fed_tokens: Number of tokens that went through forward passes, prompt tokens and drafts included.
+        sampled_tokens: Number of output tokens that were sampled.
+        masks: Number of output tokens that were sampled under a mask.
+        forced_tokens: Number of output tokens that were appended without sampling, because the grammar allowed no other
+            token.
+        drafted_tokens: Number of draft tokens (proposed tokens of speculative decoding) that went through forward
+            passes.
+        accepted_tokens: Number of draft tokens that became output tokens; each saves one forward pass.
+        ended: Number of ended generations by finish reason. Failed generations count as `refused` if the HTTP status of
+            the error is below 500, otherwise as `error`.
     """
 
     steps: int = 0
@@ -39,60 +54,127 @@ class Statistics:
     ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*get_args(FinishReason), "refused"), 0))
 
 
-class InferenceEngine(Protocol):
-    """One model that many generations share; every one of them ends with exactly one terminal output."""
+class InferenceEngine(ABC):
+    """Base class of engines: one model that serves many concurrent generations.
+
+    Each generation ends with exactly one output that has a `finish_reason`.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        vocabulary: Vocabulary of the model.
+        token_limit: One past the largest token ID of the model.
+        max_model_len: Maximum number of tokens of a sequence, prompt and output together.
+        fetch_grammar: Coroutine function that takes the `GrammarReference` of a request and returns its automaton
+            (TokenFSM). It is called once per generation with a grammar, in the event loop. If it raises a RequestError,
+            the generation ends with this error.
+        grammar_timeout_s: Maximum number of seconds that a request waits for its grammar.
+
+    Attributes:
+        tokenizer: Tokenizer of the model.
+        vocabulary: Bytes of each token, and the end tokens.
+        max_model_len: Maximum number of tokens of a sequence, prompt and output together.
+        tokenizing: Threads on which the tokenizer runs, with fair queueing between tenants.
+        statistics: Counters since the start of the engine. Subclasses set this attribute.
+        rejection_masses: Probabilities, in [0, 1], that the model gave to all disallowed tokens together (rejection
+            mass). There is one entry per measured token, oldest first. The metrics code reads and removes the entries.
+        grammar_waits: Seconds for which generations were idle until their grammar arrived, one entry per generation.
+            The metrics code reads and removes the entries.
+    """
+
+    statistics: Statistics
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
+        token_limit: int,
+        max_model_len: int,
+        fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
+        grammar_timeout_s: float,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
+        self.max_model_len = max_model_len
+        self.tokenizing = TenantThreads("tokenize", may_end=True)
+        self.rejection_masses: deque[float] = deque()
+        self.grammar_waits: deque[float] = deque()
+        self._threads = TenantThreads("grammar")
+        self._token_limit = token_limit
+        self._fetch_grammar = fetch_grammar
+        self._grammar_timeout_s = grammar_timeout_s
+        self._prompts = PromptEncoder(
+            tokenizer, token_limit=token_limit, max_model_len=max_model_len, longest_token=vocabulary.longest_token
+        )
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-
-    @property
-    def tokenizing(self) -> TenantThreads:
-        """Threads for the tokenizer."""
-
-    @property
-    def max_length(self) -> int:
-        """Most tokens of a sequence, prompt and output together."""
-
-    @property
-    def statistics(self) -> Statistics: ...
-
-    @property
+    @abstractmethod
     def running(self) -> int:
-        """Generations that take part in steps."""
+        """Number of generations that are in the batch."""
 
     @property
+    @abstractmethod
     def waiting(self) -> int:
-        """Generations that wait for a place among them."""
+        """Number of generations that wait for a place in the batch."""
 
-    @property
-    def rejection_masses(self) -> deque[float]:
-        """Probabilities that masks took away, of a sample of rows; whoever publishes them pops them."""
+    @abstractmethod
+    def check_health(self) -> None:
+        """Raise RuntimeError if the engine can no longer serve requests. Otherwise return nothing."""
 
-    @property
-    def grammar_waits(self) -> deque[float]:
-        """Seconds that generations could do nothing but wait for their grammar; popped like `rejection_masses`."""
+    @abstractmethod
+    def close(self) -> None:
+        """End every generation with an error, and stop the engine."""
+
+    @abstractmethod
+    def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        """Stream the output of one request. RequestError may be raised."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels.
+        """Stream the output of one request.
 
-        Its token ids behind `emitted_token_ids` are the whole output: with them another replica goes on. An error of
-        code `unavailable` says that this engine cannot finish, and another one can.
+        Closing the iterator early cancels the generation. To resume an unfinished generation on another replica, append
+        the token IDs of all outputs so far to `emitted_token_ids` of the request.
+
+        Args:
+            request: The prompt, sampling settings and grammar. `timeout_s` limits the time of the whole generation;
+                None: no limit.
+
+        Returns:
+            Iterator over outputs, each with the text and tokens since the previous output. Only the last output has a
+            `finish_reason`. The iterator raises no RequestError: if the generation fails, the last output has the
+            `finish_reason` "error" and the error. With the error code `unavailable`, another engine can finish the
+            generation.
         """
+        return counted(self._outputs(request), self.statistics)
 
-    def check_health(self) -> None:
-        """Raises RuntimeError when the engine cannot serve any more."""
+    async def _encode(self, request: GenerationRequest) -> list[int]:
+        """Return the token IDs of the prompt. RequestError is raised if the prompt or a token ID is invalid."""
+        request.sampling.check_token_ids(self._token_limit)
+        return await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
 
-    def close(self) -> None:
-        """Ends every generation with an error event and the engine with them."""
+    async def _automaton(self, grammar: GrammarReference) -> TokenFSM:
+        """Return the automaton of a grammar. RequestError is raised after `grammar_timeout_s`."""
+        try:
+            async with asyncio.timeout(self._grammar_timeout_s):
+                return await self._fetch_grammar(grammar)
+        except TimeoutError as error:
+            message = f"the grammar did not arrive within {self._grammar_timeout_s:g} s"
+            raise RequestError(message, code="grammar_timeout", status=503) from error
 
 
 async def counted(
     outputs: AsyncGenerator[GenerationOutput, None], statistics: Statistics
 ) -> AsyncGenerator[GenerationOutput, None]:
-    """Streams `outputs`, a RequestError as the last of them, and counts how they ended."""
+    """Pass on the outputs of one generation, and count its finish reason when it ends.
+
+    Args:
+        outputs: Outputs of the generation. The iterator may raise a RequestError.
+        statistics: Counters of the engine. When the generation ends, one entry of `statistics.ended` is increased by 1:
+            `refused` for an error with an HTTP status below 500, `cancelled` if the caller stops reading early, and the
+            finish reason in all other cases.
+
+    Yields:
+        Each item of `outputs`. A RequestError is not raised: it becomes the last item, with the finish reason `error`.
+    """
     last = GenerationOutput(finish_reason="cancelled")
     try:
         async with contextlib.aclosing(outputs):
@@ -108,8 +190,22 @@ async def counted(
 
 
 async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Run a function in `threads`. Raises RequestError where too many calls wait or the process is full, and what
-    `function` raises.
+    """Run a blocking function in a thread, with fair queueing between tenants, and wait for its result.
+
+    An exception of `function` is raised unchanged, except MemoryError.
+
+    Args:
+        threads: The threads and their queue.
+        tenant: Tenant on whose behalf the function runs.
+        function: The blocking function.
+        *arguments: Arguments of the function.
+
+    Returns:
+        The return value of `function`.
+
+    Raises:
+        RequestError: The process has reached its memory limit, or `function` has raised MemoryError (code
+            `out_of_memory`, HTTP status 503). Or too many calls are queued (code `server_full`, HTTP status 429).
     """
     try:
         GUARD.check()
@@ -122,6 +218,6 @@ async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _
 
 
 def too_late(request: GenerationRequest) -> RequestError:
-    """Return the error of a request whose `timeout_s` has passed."""
+    """Return the error of a request whose `timeout_s` has passed (code `deadline_exceeded`, HTTP status 408)."""
     message = f"the output was not complete within {request.timeout_s:g} s"
     return RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")

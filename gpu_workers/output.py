@@ -1,4 +1,8 @@
-"""What a generation sends back, and the stream that carries it from the engine thread to its consumer."""
+"""Outputs of a generation, and the stream that carries them from the engine thread to the event loop.
+
+engine thread: OutputStream.push --> Outbox --deliver, once per step--> OutputStream.take
+event loop:                                                             OutputStream.next
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,24 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 @dataclass(slots=True)
 class GenerationOutput:
-    """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why.
+    """New text and tokens of one generation, since the previous output of its stream.
 
-    `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
-    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.choose`). `stop_string`: with
-    the last one, the stop string that ended the output. `spans`: with the last one, where the engine knows it, the
-    parts of the generation, for its trace (`Times.spans`).
+    Attributes:
+        text: The new text, whole characters only.
+        token_ids: The new tokens. Their text may come in a later output.
+        reports: Log-probabilities and diagnostics: for each new token, a dict from `TokenNames.describe`. Empty if the
+            request needs no reports.
+        finish_reason: Reason of the end: "stop" (complete), "length" (truncated), "cancelled" or "error". None unless
+            this is the last output.
+        prompt_tokens: Number of tokens of the prompt.
+        error: Error as plain data, with the keys `status`, `code`, `message` and `param`. None unless the generation
+            failed and this is the last output.
+        conditional_sampling: In the last output of a request with conditional sampling, a dict with the estimates
+            `valid_logprob`, `effective_sample_size` and `other_tokens` (see `ParticleGroup.choose`). None in all other
+            outputs.
+        stop_string: In the last output, the stop string that ended the generation; None if something else ended it.
+        spans: In the last output, the phases of the generation for tracing: tuples (name, start, end) in seconds of
+            `time.monotonic`. Empty if the engine does not measure phases.
     """
 
     text: str = ""
@@ -35,6 +51,13 @@ class GenerationOutput:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the output as plain data, for other processes.
+
+        Returns:
+            A dict with `text`, `token_ids`, `finish_reason` and `prompt_tokens`. It also has `reports`,
+            `conditional_sampling` and `stop_string` if they are set and not empty. If the generation failed, the dict
+            has only `error`.
+        """
         if self.error is not None:
             return {"error": self.error}
         names = ["text", "token_ids", "finish_reason", "prompt_tokens"]
@@ -42,18 +65,26 @@ class GenerationOutput:
         return {name: getattr(self, name) for name in names}
 
 
+# Function that streams one generation of a search (a request with `probe`). A failure raises RequestError.
 Generate = Callable[[GenerationRequest], AsyncGenerator[GenerationOutput, None]]
-"""Streams a part of a search: a request with `probe`. Raises RequestError where it fails."""
 
+# Decoded text, or a function that decodes it later.
 Text = str | Callable[[], str]
-"""Text, or the call that will decode it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One more token of a stream, or its end (`ending`: what is told with it).
+    """One event of an output stream: a new token, or the end of the stream.
 
-    What it will say was fixed when it was made: its sequence goes on, and may be gone, before it is delivered.
+    An event contains everything that its output needs, because the sequence may have advanced or ended before the event
+    is delivered.
+
+    Attributes:
+        stream: The stream.
+        text: Text that the event adds to the output, or a function that returns this text.
+        token_id: The token; None for the end of the stream.
+        report: Function that returns log-probabilities and diagnostics of the token; None if none are needed.
+        ending: An output with the finish reason, error and stop string of the generation; None if the stream goes on.
     """
 
     stream: OutputStream
@@ -64,20 +95,25 @@ class Piece:
 
 
 class Outbox:
-    """What the streams are to be told, in order. Engine thread only.
+    """Queue of events of all output streams, in order. For the engine thread only.
 
-    Decoding, describing and waking event loops, which costs a system call, wait for `deliver`: once a step, while the
-    device is busy with the next one.
+    The engine thread calls `deliver` once per step, while the device runs a forward pass. Slow work is deferred to this
+    call: decoding text, building reports, and waking event loops (a system call).
     """
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
 
     def add(self, piece: Piece) -> None:
+        """Append an event to the queue.
+
+        Args:
+            piece: The event: a new token of a stream, or the end of a stream.
+        """
         self._pieces.append(piece)
 
     def deliver(self) -> None:
-        """Hands every piece to its stream and wakes the readers."""
+        """Merge every queued event into the unread output of its stream, empty the queue, and wake the readers."""
         pieces, self._pieces = self._pieces, []
         streams = dict.fromkeys(piece.stream for piece in pieces if piece.stream.take(piece))
         for loop in {stream.loop for stream in streams}:
@@ -86,9 +122,19 @@ class Outbox:
 
 
 class OutputStream:
-    """One generation's outputs: the engine thread writes, one asyncio task reads, what waits is merged into one.
+    """Stream of the outputs of one generation: the engine thread writes tokens, and one asyncio task reads outputs.
 
-    Between two outputs `interval_s` goes by: each costs every process on its way. The first and the end do not wait.
+    Tokens that were written since the last read are merged into one output. Create the stream in the event loop of the
+    reader.
+
+    Args:
+        prompt_tokens: Number of tokens of the prompt, for the outputs.
+        outbox: Queue through which the engine thread writes.
+        interval_s: Minimum time between two outputs, in seconds, because each output costs CPU time in every process on
+            its path. The first and the last output are not delayed. 0: no minimum.
+
+    Attributes:
+        loop: Event loop of the reader.
     """
 
     def __init__(self, prompt_tokens: int, outbox: Outbox, interval_s: float = 0.0) -> None:
@@ -103,18 +149,37 @@ class OutputStream:
         self._ended = False
 
     def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None:
-        """One more token, the text that it made certain and what is to be told about it, in the order of the calls."""
+        """Queue one new token of the stream. Called by the engine thread.
+
+        Args:
+            token_id: The token.
+            text: Text that became final with this token, or a function that returns this text.
+            report: Function that returns log-probabilities and diagnostics of the token; None if none are needed.
+        """
         assert not self._ended, "output after the terminal event"
         self._outbox.add(Piece(self, text, token_id, report))
 
     def end(self, ending: GenerationOutput, text: Text = "") -> None:
-        """The one terminal event: `ending` has its reason and what is told with it, `text` is the last text."""
+        """Queue the end of the stream. Called by the engine thread, once.
+
+        Args:
+            ending: An output with the finish reason, error and stop string of the generation. Other fields are not
+                used.
+            text: Text that was held back until the end, or a function that returns this text.
+        """
         assert not self._ended, "a second terminal event"
         self._ended = True
         self._outbox.add(Piece(self, text, ending=ending))
 
     def take(self, piece: Piece) -> bool:
-        """Merges a piece into what waits for the reader. Whether the reader is to be told: of something new."""
+        """Merge an event into the unread output. Called by the engine thread.
+
+        Args:
+            piece: The event: a new token, or the end of the stream.
+
+        Returns:
+            True if the reader must be woken: nothing was unread before, or the stream ends.
+        """
         text = piece.text if isinstance(piece.text, str) else piece.text()
         report = None if piece.report is None else piece.report()
         with self._lock:
@@ -131,7 +196,10 @@ class OutputStream:
         return first or piece.ending is not None
 
     def wake(self) -> None:
-        """There is something to read. In the reader's event loop."""
+        """Wake the reader as soon as `interval_s` has passed since the previous output. The last output is not delayed.
+
+        Call this method in the reader's event loop.
+        """
         pause = 0.0 if self._ended else self._not_before - self.loop.time()
         if pause > 0:
             self.loop.call_later(pause, self._ready.set)
@@ -139,7 +207,12 @@ class OutputStream:
             self._ready.set()
 
     async def next(self) -> GenerationOutput:
-        """Everything since the last call; waits until there is something."""
+        """Wait until there is unread text, an unread token or the end of the stream.
+
+        Returns:
+            All text and tokens since the previous call, merged into one output. The last output of the stream has a
+            `finish_reason`.
+        """
         await self._ready.wait()
         with self._lock:
             output, self._waiting = self._waiting, None

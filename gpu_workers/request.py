@@ -1,168 +1,154 @@
-"""What a model replica is asked for: `GenerationRequest`, validated where it enters the engine."""
+"""Requests to a model replica: `GenerationRequest`, `TokenizeRequest` and their error, `RequestError`.
+
+The router sends requests as plain data. The replica validates them with these models.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
-from grammar_workers.validation import FailFast, FrozenModel
+from grammar_workers.validation import FailFast, FrozenModel, RenamedFields
 
 
 class BannedWords(FrozenModel):
-    """Words that free text must not have; tokens are taken back when one comes up."""
+    """Words that must not occur in the output of a request without a grammar.
+
+    If the model generates one of the words, the engine removes the word and samples other tokens instead. There are at
+    most 1,000 `words` of at most 200 characters. Upper and lower case differ only if `case_sensitive` is true.
+    """
 
     words: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
         min_length=1, max_length=1000
     )
     case_sensitive: StrictBool = False
     whole_words: StrictBool = Field(
-        default=False, description="Only between characters that are no letter, digit or `_`."
+        default=False, description="Ban the words only where no letter, digit or `_` stands next to them."
     )
 
 
 class BeamSearch(FrozenModel):
-    """Search for a likely output instead of drawing one: `transformers.generate(num_beams=...)`, under the mask."""
+    """Settings of beam search, which returns a likely output, as `transformers.generate(num_beams=...)` does.
 
-    num_beams: StrictInt = Field(ge=2, le=16, description="Outputs followed at the same time.")
-    length_penalty: StrictFloat = Field(
-        default=1.0, ge=-10, le=10, description="Scores are divided by the output's length to this power."
-    )
-    early_stopping: StrictBool = Field(
-        default=False, description="End with `num_beams` complete outputs, though others could still become likelier."
-    )
-
-
-class ConditionalSampling(FrozenModel):
-    """Draw the output from the model's own distribution, given that the output is valid, by sequential Monte Carlo.
-
-    Several outputs, *particles*, are drawn side by side under the mask. Each is weighed by what the mask leaves of the
-    model's probability at every token; one of them is the answer. With more particles the answer's distribution comes
-    closer to the conditional one.
+    In each step, the `num_beams` most likely partial outputs are continued. A grammar masks the tokens.
     """
 
-    particles: StrictInt = Field(
-        ge=1, le=64, description="Outputs drawn side by side, at most half as many as the engine has slots."
+    num_beams: StrictInt = Field(ge=2, le=16, description="Number of outputs that the search keeps at each step.")
+    length_penalty: StrictFloat = Field(
+        default=1.0, ge=-10, le=10, description="Exponent of the output's length, by which a score is divided."
     )
-    resample_below: StrictFloat = Field(
+    early_stopping: StrictBool = Field(
+        default=False, description="End at `num_beams` complete outputs, even if another could become likelier."
+    )
+
+
+class ConditionalSampling(RenamedFields, FrozenModel):
+    """Settings of conditional sampling, which samples from the model's own distribution over valid outputs.
+
+    The method is sequential Monte Carlo. The engine samples several outputs in parallel under the mask; each one is a
+    *particle*. For each token of a particle, the model gives some probability to all allowed tokens together. The
+    weight of the particle is the product of these probabilities. The response is one particle, sampled with a
+    probability proportional to its weight. With more particles, the distribution of responses comes closer to the
+    model's distribution over valid outputs.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"resample_below": "ess_threshold"}
+
+    particles: StrictInt = Field(
+        ge=1,
+        le=64,
+        description="Number of outputs that are sampled in parallel. The maximum is half of the engine's "
+        "`max_num_seqs`.",
+    )
+    ess_threshold: StrictFloat = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="Replace light particles by copies of heavy ones when the effective sample size falls below this "
-        "share of them.",
+        description="Resample if the effective sample size is below this share of `particles`: particles with a low "
+        "weight end, and copies of particles with a high weight replace them.",
     )
 
 
-LEAST_CONDITIONAL_TEMPERATURE = 0.01
-BESIDE_CONDITIONAL = (
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "finish_within_budget",
-    "beam_search",
-)
-"""Settings that `conditional_sampling` does not go with: the model that is conditioned is the one that was trained."""
+class SamplingParameters(FrozenModel):
+    """Sampling settings of a request: they determine how tokens are sampled and when the output ends.
 
-
-class SamplingParameters(BaseModel):
-    """How tokens are drawn and when an output ends.
-
-    Order: mask, logit bias, repetition, presence and frequency penalties, then as in `sampling.distribution`.
+    A token is sampled from the model's logits in this order: mask, logit bias, repetition penalty, presence and
+    frequency penalties, temperature, top-k, top-p, min-p.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     max_tokens: int | None = Field(
-        default=None, ge=1, description="Most output tokens; absent: up to the engine's max_length."
+        default=None, ge=1, description="Maximum number of output tokens. Absent: up to the engine's max_model_len."
     )
-    temperature: float = Field(default=1.0, ge=0, le=100, allow_inf_nan=False, description="0 is greedy.")
+    temperature: float = Field(
+        default=1.0, ge=0, le=100, allow_inf_nan=False, description="Divides the logits. 0: greedy."
+    )
     top_p: float = Field(
-        default=1.0, gt=0, le=1, description="Smallest set of likeliest tokens with this much probability."
+        default=1.0, gt=0, le=1, description="Sample from the fewest likeliest tokens with this total probability."
     )
-    top_k: int = Field(default=0, ge=0, description="Only this many likeliest tokens; 0 is off.")
+    top_k: int = Field(default=0, ge=0, description="Sample from this many likeliest tokens. 0: off.")
     min_p: float = Field(
-        default=0.0, ge=0, le=1, description="Drops tokens less likely than this share of the likeliest; 0 is off."
+        default=0.0, ge=0, le=1, description="Drop tokens below this share of the likeliest one's probability. 0: off."
     )
     repetition_penalty: float = Field(
         default=1.0,
         gt=0,
         le=100,
-        description="Divides positive and multiplies negative logits of tokens in prompt or output; 1 is off.",
+        description="Divides positive and multiplies negative logits of tokens in prompt or output. 1: off.",
     )
     presence_penalty: float = Field(
-        default=0.0, ge=-2, le=2, description="Subtracted from the logits of tokens that the output has."
+        default=0.0, ge=-2, le=2, description="Subtracted from the logits of all tokens in the output."
     )
     frequency_penalty: float = Field(
-        default=0.0, ge=-2, le=2, description="Subtracted once for each time that the output has the token."
+        default=0.0, ge=-2, le=2, description="Subtracted from a token's logit once for each time it is in the output."
     )
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field(
-        default_factory=dict, description="Added to the logits of these token ids, which the mask must allow anyway."
+        default_factory=dict, description="Token ID to the number added to its logit. The mask still holds."
     )
-    seed: int = Field(default=0, description="The only source of randomness; taken modulo 2**64.")
+    seed: int = Field(default=0, description="Seed of all random numbers of the request, modulo 2**64.")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="Strings that end the output; they are not part of it."
+        default=(), description="Strings that end the output. The output does not include them."
     )
     stop_token_ids: tuple[int, ...] = Field(
-        default=(), description="Tokens that end the output; their text is not part of it."
+        default=(), description="IDs of tokens that end the output. The output does not include their text."
     )
     min_tokens: int = Field(
-        default=0, ge=0, description="Nothing ends the output before it has so many tokens, but its grammar may."
+        default=0, ge=0, description="Minimum number of output tokens. Only the grammar can end the output earlier."
     )
     ignore_eos: bool = Field(
-        default=False, description="End tokens are drawn only where the grammar allows nothing else."
+        default=False, description="Sample an end token only where the grammar allows nothing else."
     )
     finish_within_budget: bool = Field(
         default=False,
-        description="Under a grammar: turn tokens down after which the output could not be complete in max_tokens.",
+        description="With a grammar: reject tokens after which the output could not be completed within max_tokens.",
     )
     logprobs: int | None = Field(
         default=None,
         ge=0,
         le=256,
-        description="Report each token's log-probability after the mask, and of this many likeliest tokens.",
+        description="Report the log-probability, after the mask, of each token and of this many likeliest tokens.",
     )
-    raw_logprobs: bool = Field(default=False, description="With logprobs: report the values before the mask, too.")
-    diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
-    banned_words: BannedWords | None = Field(default=None, description="For outputs without a grammar.")
+    raw_logprobs: bool = Field(default=False, description="With logprobs: also report the values before the mask.")
+    diagnostics: bool = Field(default=False, description="Report for each token how the mask changed its probability.")
+    banned_words: BannedWords | None = Field(
+        default=None, description="Words that an output without a grammar must not have."
+    )
     probe: bool = Field(
         default=False,
         description="For a search over several generations: report what the mask leaves of the model's probability, and"
         " sample the end even where nothing else may follow.",
     )
-    beam_search: BeamSearch | None = Field(default=None, description="Goes with max_tokens alone; nothing is drawn.")
-    conditional_sampling: ConditionalSampling | None = Field(
-        default=None, description="Under a grammar: draw from the model given that the output is valid."
+    beam_search: BeamSearch | None = Field(
+        default=None, description="Use beam search. Of the other sampling settings only max_tokens may be set."
     )
-
-    @model_validator(mode="after")
-    def _beams_alone(self) -> SamplingParameters:
-        beside = self.model_fields_set - {"beam_search", "max_tokens", "seed", "temperature", "top_p", "top_k"}
-        extra = [name for name in sorted(beside) if self._is_set(name)]
-        if self.beam_search is not None and extra:
-            raise ValueError(f"beam_search does not go with {', '.join(extra)}")
-        return self
-
-    @model_validator(mode="after")
-    def _condition_the_model_itself(self) -> SamplingParameters:
-        if self.conditional_sampling is not None:
-            if extra := [name for name in BESIDE_CONDITIONAL if self._is_set(name)]:
-                raise ValueError(f"conditional_sampling does not go with {', '.join(extra)}")
-            if self.temperature < LEAST_CONDITIONAL_TEMPERATURE:
-                raise ValueError(
-                    f"conditional_sampling needs a temperature of at least {LEAST_CONDITIONAL_TEMPERATURE}"
-                )
-        return self
-
-    def _is_set(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True))
+    conditional_sampling: ConditionalSampling | None = Field(
+        default=None, description="With a grammar: sample from the model's distribution over valid outputs."
+    )
 
     @property
     def penalizes(self) -> bool:
-        """Whether logits change before they are sampled from."""
+        """True if a logit bias or a penalty changes logits before sampling."""
         return (
             self.repetition_penalty != 1
             or self.presence_penalty != 0
@@ -172,80 +158,94 @@ class SamplingParameters(BaseModel):
 
     @property
     def reports(self) -> bool:
-        """Whether something is told about each token: such rows need all their logits."""
+        """True if the engine reports on each token (`logprobs`, `diagnostics` or `probe`).
+
+        A report needs the logits of all tokens.
+        """
         return self.logprobs is not None or self.diagnostics or self.probe
 
     def check_token_ids(self, token_limit: int) -> None:
-        """Raises RequestError when a setting names a token id that does not exist."""
+        """Check that all token IDs in `logit_bias` and `stop_token_ids` exist.
+
+        Args:
+            token_limit: One past the largest token ID of the model.
+
+        Raises:
+            RequestError: A token ID does not exist (code `invalid_token_id`). `param` names the setting.
+        """
         for name, token_ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
-            if not all(0 <= token_id < token_limit for token_id in token_ids):
-                message = f"{name}: token ids must be between 0 and {token_limit - 1}"
-                raise RequestError(message, code="invalid_token_id", param=name)
+            if (wrong := wrong_token_id(token_ids, token_limit)) is not None:
+                raise RequestError(f"{name}: {wrong}", code="invalid_token_id", param=name)
 
 
-class GrammarReference(BaseModel):
-    """Names a compiled grammar; carries its artifact, where the sender has it, or the specification, where the client
-    sent it, for a compiler that has never seen the key, and the tenant for whom it would be compiled.
+class GrammarReference(FrozenModel):
+    """Reference to a compiled grammar: its key, and data with which a replica can get the grammar.
+
+    A replica first looks up `key` in its memory. If the key is not there, the replica loads `artifact` (the compiled
+    grammar as bytes). Without an artifact, it looks up `key` in the store. If the store does not have the key, a
+    compiler compiles `specification` on behalf of `tenant`. Without a specification, an unknown key is an error.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(pattern="^[0-9a-f]{64}$", description="Grammar key.")
     specification: dict[str, Any] | None = Field(
         None, description="The grammar specification as plain data, or as `job`."
     )
     tenant: str = ""
-    artifact: bytes | None = Field(None, description="What `TokenFSM.from_bytes` takes.")
+    artifact: bytes | None = Field(None, description="Compiled grammar, as `TokenFSM.to_bytes` returns it.")
 
 
-class GenerationRequest(BaseModel):
-    """One output to generate: a prompt or chat messages, sampling settings, at most one grammar."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class GenerationRequest(FrozenModel):
+    """Request to generate one output: a prompt or chat messages, sampling settings, and at most one grammar."""
 
     request_id: str
-    tenant: str = Field(default="", description="Who shares threads with others by turns.")
-    prompt: str | list[int] | None = Field(default=None, description="Text, or token ids taken as they are.")
+    tenant: str = Field(default="", description="Tenant of the request. Tenants take turns for threads.")
+    prompt: str | list[int] | None = Field(default=None, description="Text, or token IDs that are used unchanged.")
     messages: list[dict[str, Any]] | None = Field(
         default=None, description="Chat messages for the model's chat template."
     )
     tools: list[dict[str, Any]] | None = Field(
-        default=None, description="With messages: functions that the chat template describes to the model."
+        default=None, description="With messages: functions that the chat template describes."
     )
     template_arguments: dict[str, Any] = Field(
         default_factory=dict, description="With messages: variables of the chat template."
     )
     answer_prefix: str = Field(
-        default="", description="With messages: text after what the chat template renders; the output continues it."
+        default="",
+        description="With messages: text appended to the rendered chat template, which the output continues.",
     )
     continue_final_message: bool = Field(
         default=False,
-        description="With messages: the output continues the last one; a grammar holds for both together.",
+        description="With messages: the output continues the last message, and a grammar constrains both together.",
     )
     special_token_text: bool = Field(
-        default=False, description="Special tokens in the output, but for end tokens, are text: their names."
+        default=False, description="Include the names of special tokens, except end tokens, in the text."
     )
     sampling: SamplingParameters = Field(default_factory=SamplingParameters)
-    adapter: str | None = Field(default=None, description="The LoRA adapter to generate with; absent: none.")
-    choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
+    adapter: str | None = Field(default=None, description="Name of the LoRA adapter. Absent: none.")
+    choice_index: int = Field(
+        default=0, ge=0, description="Index of this output among the outputs of one client request."
+    )
     grammar: GrammarReference | None = None
-    traceparent: str = Field(default="", description="The span that this generation is a part of, in W3C's words.")
+    traceparent: str = Field(default="", description="Parent span as a W3C `traceparent` header.")
     timeout_s: float | None = Field(
         default=None, gt=0, description="Seconds after which the generation ends with an error; absent: none."
     )
     emitted_token_ids: list[int] = Field(
         default_factory=list,
-        description="Resume: output tokens the client already has. They are replayed and not sent again.",
+        description="To resume a generation: output tokens that the client has. They are not sent again.",
     )
 
     @property
     def add_generation_prompt(self) -> bool:
-        """True if the chat template opens an answer of its own."""
+        """True if the chat template opens a new assistant message; false if the output continues the last message."""
         return not self.continue_final_message
 
     @property
     def begun_text(self) -> str:
-        """The beginning of the text that the grammar describes, where the last message holds it."""
+        """Text of the last message, if the output continues it (`continue_final_message`); otherwise empty.
+
+        Under a grammar, this text is the beginning of the constrained output.
+        """
         return str(self.messages[-1]["content"]) if self.messages and self.continue_final_message else ""
 
     @model_validator(mode="after")
@@ -264,10 +264,13 @@ class GenerationRequest(BaseModel):
         return self
 
 
-class TokenizeRequest(BaseModel):
-    """A prompt or chat messages of which the tokens are asked for; the first fields are those of a generation."""
+class TokenizeRequest(FrozenModel):
+    """Request to tokenize a prompt or chat messages, without generation. Either `prompt` or `messages` is None.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Fields that also exist in `GenerationRequest` have the meaning described there. `add_generation_prompt` is true if
+    the chat template opens a new assistant message. With `add_special_tokens`, the tokenizer adds tokens such as the
+    beginning of the sequence. With `return_token_strs`, the response also has the tokens as strings.
+    """
 
     tenant: str = ""
     prompt: str | None
@@ -282,9 +285,19 @@ class TokenizeRequest(BaseModel):
 
 
 class RequestError(Exception):
-    """A generation that cannot be served: ends that request alone.
+    """An error that ends one request and no other, with the data for an HTTP error response.
 
-    `status` is the HTTP status, `code` the machine-readable kind, `param` the field at fault, if one is.
+    Args:
+        message: Text for the client.
+        code: Machine-readable error code, such as `invalid_prompt`.
+        status: HTTP status.
+        param: Name of the request field with the error; None if no field has it.
+
+    Attributes:
+        message: Text for the client.
+        code: Machine-readable error code.
+        status: HTTP status.
+        param: Name of the request field with the error; None if no field has it.
     """
 
     def __init__(self, message: str, *, code: str, status: int = 400, param: str | None = None) -> None:
@@ -295,4 +308,20 @@ class RequestError(Exception):
         self.param = param
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the error as plain data with the keys `status`, `code`, `message` and `param`."""
         return {"status": self.status, "code": self.code, "message": self.message, "param": self.param}
+
+
+def wrong_token_id(token_ids: Iterable[int], token_limit: int) -> str | None:
+    """Check that the model has all of the given token IDs.
+
+    Args:
+        token_ids: The token IDs.
+        token_limit: One past the largest token ID of the model.
+
+    Returns:
+        An error message that names the first ID below 0 or not below `token_limit`; None if all IDs are valid.
+    """
+    wrong = next((token_id for token_id in token_ids if not 0 <= token_id < token_limit), None)
+    limits = f"they are between 0 and {token_limit - 1}"
+    return None if wrong is None else f"{wrong} is not a token ID of this model: {limits}"

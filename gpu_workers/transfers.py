@@ -1,7 +1,7 @@
-"""Copies between host and device that nobody waits for.
+"""Copies between the memory of the host (CPU) and of the device (GPU) that do not block the host.
 
-host array --to_device--> device          pinned memory, in the order of the current stream
-device     --HostCopy---> host            copied behind the work before it; `read` waits for that, and nothing else
+host array --to_device--> device    through pinned memory; queued on the current CUDA stream
+device     --HostCopy---> host      queued on the current CUDA stream; `read` waits until the copy is complete
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from torch import Tensor
 
 
 def to_device(values: Tensor | NDArray[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Copies host values to `device` while the host goes on.
+    """Copy a tensor or array from the host to a device, without blocking the host.
 
     Args:
-        values: A tensor or array of the host; nobody may change it afterwards.
-        device: Where to; on a CPU the result may share memory with `values`.
-        dtype: The type there; None: that of `values`.
+        values: A tensor or array on the host. It must not be changed afterwards.
+        device: Target device. If it is a CPU, the returned tensor may share memory with `values`.
+        dtype: Type on the device; None keeps the type of `values`.
+
+    Returns:
+        The values on `device`.
     """
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
     if dtype is not None:
@@ -31,10 +34,17 @@ def to_device(values: Tensor | NDArray[Any], device: torch.device, dtype: torch.
 
 
 class HostCopy:
-    """The values of a tensor, on their way to the host."""
+    """A copy of a tensor from a device to the host, which runs while the host continues.
+
+    The copy is queued on the current CUDA stream, after the operations that compute the tensor. If the tensor is on a
+    CPU, nothing is copied.
+
+    Args:
+        values: The tensor to copy. On a CPU, it must not be changed before `read`.
+    """
 
     def __init__(self, values: Tensor) -> None:
-        """Queues the copy on the current stream, behind whatever makes `values`."""
+        """Queue the copy of `values`."""
         self._values, self._copied = values, None
         if values.device.type == "cuda":
             self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -43,7 +53,7 @@ class HostCopy:
             self._copied.record()
 
     def read(self) -> Tensor:
-        """The values on the host; waits until the device has got this far."""
+        """Wait until the device has finished the copy, and return the copied values as a CPU tensor."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._values.cpu()

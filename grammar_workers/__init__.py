@@ -1,6 +1,11 @@
-"""The grammar engine: specifications in, token masks out. A plain library: it imports neither Ray nor torch.
+"""Grammar library: compiles constraints (JSON Schema, regex, grammar, ...) to automata that compute token masks.
 
-The names below are imported when they are first used: who wants a key or an option need not wait for numba.
+    fsm = compile_grammar({"type": "regex", "pattern": "[a-z]+"}, vocabulary)
+    mask = fsm.allowed_mask(fsm.initial_state)
+
+A token mask is the set of tokens that the model may generate next. The library imports neither Ray nor torch. The names
+in `__all__` are imported when they are first used. So a caller that needs only a grammar key or an option does not wait
+for the import of numba.
 """
 
 from __future__ import annotations
@@ -9,24 +14,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grammar_workers.compile import compile_grammar, warm_up, warm_up_formats
-    from grammar_workers.errors import GrammarError
-    from grammar_workers.keys import grammar_key
-    from grammar_workers.matching.token_fsm import TokenFSM
-    from grammar_workers.options import GrammarOptions, Limits
-    from grammar_workers.vocabulary.vocabulary import Vocabulary
+    from grammar_workers.compile import compile_grammar as compile_grammar
+    from grammar_workers.compile import warm_up as warm_up
+    from grammar_workers.compile import warm_up_formats as warm_up_formats
+    from grammar_workers.errors import GrammarError as GrammarError
+    from grammar_workers.keys import grammar_key as grammar_key
+    from grammar_workers.matching.token_fsm import TokenFSM as TokenFSM
+    from grammar_workers.options import GrammarOptions as GrammarOptions
+    from grammar_workers.options import Limits as Limits
+    from grammar_workers.vocabulary.vocabulary import Vocabulary as Vocabulary
 
-__all__ = [
-    "GrammarError",
-    "GrammarOptions",
-    "Limits",
-    "TokenFSM",
-    "Vocabulary",
-    "compile_grammar",
-    "grammar_key",
-    "warm_up",
-    "warm_up_formats",
-]
+# Public name -> module that defines it.
 _MODULES = {
     "GrammarError": "errors",
     "GrammarOptions": "options",
@@ -38,6 +36,7 @@ _MODULES = {
     "warm_up": "compile",
     "warm_up_formats": "compile",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

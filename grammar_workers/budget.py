@@ -1,8 +1,10 @@
-"""The work of one compilation, counted against `Limits`: in steps, not seconds, so that the answer is always the same.
+"""Work budget of a compilation, counted in steps instead of seconds.
 
-A step is half a microsecond's work or less, so that a refusal comes within two seconds. Steps are estimates: where one
-falls short, the clock of a compile process ends it (`cpu_s` of `service.pool`). One budget is shared by all that works
-for a compilation: it is that of the thread it runs in.
+The number of steps does not depend on the machine. So a specification that needs too many steps is rejected on fast and
+on slow machines alike. A step is at most half a microsecond of work, and a rejection comes within two seconds. The
+numbers of steps are estimates. If an estimate is too low, the CPU limit of the compile process (`cpu_s` of
+`service.pool`) ends the compilation. All code that works for a compilation uses one budget, which belongs to the thread
+of the compilation.
 """
 
 from __future__ import annotations
@@ -22,9 +24,19 @@ _Result = TypeVar("_Result")
 
 
 class Budget:
-    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages.
+    """Counter of the steps (units of work) that a compilation has used, with a maximum.
 
-    `seconds`: CPU seconds by place, without places inside; `inside`: those of the places inside the open one.
+    Args:
+        limits: Limits of the compilation.
+        most: Maximum number of steps. None: `limits.max_steps`.
+        what: Name of the work, for error messages.
+
+    Attributes:
+        limits: Limits of the compilation.
+        steps: Number of steps used so far.
+        seconds: CPU seconds by part of the specification. The key is a JSON Pointer, or line and column as text. The
+            time of a part excludes the parts nested in it.
+        inside: CPU seconds of the finished parts that are nested in the part that is compiled now.
     """
 
     def __init__(self, limits: Limits, most: int | None = None, what: str = "compiling") -> None:
@@ -37,18 +49,32 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """The steps that may still be taken."""
+        """Number of steps that may still be used. Negative if the maximum has been exceeded."""
         return self._most - self.steps
 
     def spend(self, steps: int) -> None:
-        """Count steps; raises LimitExceededError."""
+        """Count steps of work.
+
+        Args:
+            steps: Number of steps, at least 0.
+
+        Raises:
+            LimitExceededError: More steps than allowed have been used.
+        """
         self.steps += steps
         if self.steps > self._most:
             most = self.limits.max_steps if self._what == "compiling" else self._most
             raise LimitExceededError(f"{self._what} takes more than {most} steps (fixed limit max_steps)")
 
     def check_states(self, many: int) -> None:
-        """Raise LimitExceededError when the automaton of a pattern has more states than it may."""
+        """Check that the automaton of a regular expression has fewer states than `Limits.max_regex_states`.
+
+        Args:
+            many: Number of states.
+
+        Raises:
+            LimitExceededError: The automaton has `max_regex_states` states or more.
+        """
         if many >= self.limits.max_regex_states:
             raise LimitExceededError(
                 f"patterns need more than {self.limits.max_regex_states} states (fixed limit max_regex_states); use "
@@ -56,7 +82,14 @@ class Budget:
             )
 
     def check_written_out(self, many: float) -> None:
-        """Raise LimitExceededError when a pattern has more characters than it may, its counts written out."""
+        """Check the length of a regular expression after its counts are expanded (`a{3}` to `aaa`).
+
+        Args:
+            many: Number of characters after the expansion. It may be infinite.
+
+        Raises:
+            LimitExceededError: The pattern has more characters than `max_pattern_characters`.
+        """
         if many > (most := self.limits.max_pattern_characters):
             raise LimitExceededError(
                 f"the pattern has more than {most} characters once its counts are written out "
@@ -65,7 +98,14 @@ class Budget:
 
     @contextlib.contextmanager
     def share(self, part: int) -> Iterator[None]:
-        """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""
+        """Limit the block of this context manager to a fraction of the steps that are left.
+
+        If the block exceeds this limit (LimitExceededError), the caller can use the other steps for an alternative. The
+        steps of the block count as used.
+
+        Args:
+            part: Denominator of the fraction: with 2, the block may use half of the steps.
+        """
         inner = Budget(self.limits, self.left // part, self._what)
         inner.seconds = self.seconds
         try:
@@ -85,7 +125,13 @@ _RUNNING = _Running()
 
 @contextlib.contextmanager
 def running(budget: Budget) -> Iterator[None]:
-    """Let `budget` be that of everything that this thread does inside."""
+    """Make `budget` the budget of this thread while the block of this context manager runs.
+
+    The earlier budget of the thread applies again after the block.
+
+    Args:
+        budget: Counter and maximum of the steps (units of work) of a compilation.
+    """
     before, _RUNNING.budget = _RUNNING.budget, budget
     try:
         yield
@@ -94,14 +140,23 @@ def running(budget: Budget) -> Iterator[None]:
 
 
 def budget_of(limits: Limits) -> Budget:
-    """The budget of the compilation that runs in this thread; a fresh one outside of any."""
+    """Return the budget (counter of steps) of the compilation that runs in this thread.
+
+    Args:
+        limits: Limits of the new budget that is returned if no compilation runs in this thread.
+    """
     return Budget(limits) if _RUNNING.budget is None else _RUNNING.budget
 
 
 def remembered(maxsize: int) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """A cache like `functools.lru_cache` that counts the steps of a result each time it is asked for.
+    """Return a decorator that caches return values of a function. Each use of a cached value counts its steps.
 
-    So it does not depend on what was compiled before whether a specification is refused.
+    The cache works like `functools.lru_cache`. At a cache hit, the steps (units of work) of the original computation
+    are added to the thread's budget. So the rejection of a specification does not depend on earlier compilations. A
+    decorated function raises LimitExceededError if the budget has too few steps left.
+
+    Args:
+        maxsize: Maximum number of cached values.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -126,12 +181,19 @@ def remembered(maxsize: int) -> Callable[[Callable[_Arguments, _Result]], Callab
 
 @contextlib.contextmanager
 def limits_at(pointer: str | None = None, position: int | None = None, place: str = "") -> Iterator[None]:
-    """Give a limit that is exceeded inside a pointer and a position, as far as it has none, and count the time.
+    """Context manager that adds a location to a LimitExceededError of its block, and measures the block's CPU time.
+
+    `pointer` is added to an error without a pointer. `position` and `place` are added to an error with neither pointer
+    nor position. The CPU time is added to `Budget.seconds`. The key is `place` without parentheses, or else `pointer`.
 
     Args:
-        pointer: JSON Pointer of what is compiled inside.
-        position: Character offset of the part of a pattern or of the rule that is compiled inside.
-        place: The position for a person, ` (line 3, column 5)`, which the message ends with.
+        pointer: JSON Pointer of the part that the block compiles. None: the part has no pointer.
+        position: Character offset of the part in a pattern or grammar text. None: no position.
+        place: The position as text, such as ` (line 3, column 5)`. It is appended to the message of the error. Empty:
+            nothing is appended.
+
+    Raises:
+        LimitExceededError: The error of the block, with its location.
     """
     budget = _RUNNING.budget or Budget(Limits())
     begun, around, budget.inside = time.thread_time(), budget.inside, 0.0

@@ -1,4 +1,4 @@
-"""The places of a specification where compiling takes longest, and what to change there."""
+"""Parts of a specification that take longest to compile, with advice on how to change each part."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any, TypedDict
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_types import target_of
 
+# Keyword -> advice for a schema with this keyword, the most expensive keyword first.
+#
+# "open" stands for a schema with a few declared properties, between which other properties may come.
 _CHANGES = (
     ("uniqueItems", "drop `uniqueItems`, or list the values of the items as `enum`"),
     ("patternProperties", "name the properties in `properties`, or use smaller counts in the patterns of names"),
@@ -21,32 +24,38 @@ _CHANGES = (
     ("type", "use smaller bounds and fewer values"),
     ("", "name a `type`: any value is allowed here"),
 )
-"""Keyword -> the advice for a place that has it, the most expensive keyword first; "open": other properties may come
-between a few that are declared.
-"""
+# Number of declared properties from which they cost more than undeclared properties between them.
 _FEW = 32
-"""Properties: where there are more, they cost more than others between them."""
 
 
 class Cost(TypedDict):
-    """A place of a specification: JSON Pointer, or line and column; CPU seconds there; what to change."""
+    """CPU time of one part of a specification.
+
+    Attributes:
+        place: JSON Pointer of the part, or line and column in a grammar text. `#` is the whole specification.
+        seconds: CPU seconds.
+        change: Advice on how to change the part.
+    """
 
     place: str
     seconds: float
     change: str
 
 
+# Least CPU seconds of a part that is listed. Other parts need no change.
 LEAST_S = 0.005
-"""CPU seconds below which a place is not listed: it needs no change."""
 
 
 def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any], most: int = 3) -> list[Cost]:
-    """Return the places where compiling took longest, at least `LEAST_S`.
+    """Return the parts of a specification that took longest to compile, slowest first.
 
     Args:
-        seconds: `TokenFSM.costs`.
-        specification: What was compiled, as plain data; pointers of a JSON Schema lead into its `schema`.
-        most: Number of places.
+        seconds: CPU seconds by part, from `TokenFSM.costs`. The key is a JSON Pointer, or line and column as text.
+        specification: Specification as plain data. If it is a JSON Schema, the pointers are relative to its `schema`.
+        most: Maximum number of parts.
+
+    Returns:
+        Parts that took at least `LEAST_S` (0.005) CPU seconds each. Empty if there are none.
     """
     first = sorted((place for place in seconds if seconds[place] >= LEAST_S), key=lambda place: -seconds[place])[:most]
     return [
@@ -56,7 +65,16 @@ def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any
 
 
 def with_change(error: LimitExceededError, specification: Mapping[str, Any]) -> LimitExceededError:
-    """Return the error with what to change at its place in a JSON Schema, unless its message says so already."""
+    """Return `error` with advice on how to change the part of the JSON Schema that exceeds the limit.
+
+    Args:
+        error: The error. It is not changed.
+        specification: Specification as plain data.
+
+    Returns:
+        A new error with the advice at the end of its message. `error` itself if it has no pointer, if its message
+        already contains advice, or if the specification is not a JSON Schema.
+    """
     if error.pointer is None or ";" in error.message or "schema" not in specification:
         return error
     message = f"{error.message}; {_change(error.pointer, specification)}"

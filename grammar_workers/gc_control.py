@@ -1,7 +1,7 @@
-"""Keeps Python's garbage collector out of compilations, and away from what lives as long as the process.
+"""Control of Python's garbage collector: compilations are not interrupted, and permanent objects are excluded.
 
-They make hundreds of thousands of objects, nearly all of which are freed by their reference counts at the end: what a
-collection walks through in the meantime is all alive (a sixth of the time of compiling).
+A compilation creates hundreds of thousands of objects, and reference counts free nearly all of them at the end. A
+collection during a compilation frees nothing, and such collections take a sixth of the compile time.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import functools
 import gc
 import threading
 import time
-from types import TracebackType
 
+# Seconds between two full collections in a process that serves.
 FULL_COLLECTION_S = 300.0
-"""Between two full collections of a process that serves."""
+# Number of collections of the middle generation before one of the old generation, which is never reached.
 _NEVER = 1 << 30
-"""So many collections of the middle generation before one of the old."""
 
 
 class GcPause:
-    """A context manager: no collections from the first entry to the last exit of all threads."""
+    """Context manager that disables the garbage collector while at least one thread is inside the context.
+
+    After the last exit, the collector is enabled again if it was enabled before the first entry. Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,9 +35,7 @@ class GcPause:
                 gc.disable()
             self._inside += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0 and self._was_enabled:
@@ -43,20 +43,22 @@ class GcPause:
 
 
 def skip_what_exists() -> None:
-    """What exists now is taken to live as long as the process: no collection will walk through it again.
+    """Exclude all existing objects from garbage collection, because they are expected to live as long as the process.
 
-    Garbage in cycles that is not collected by then never will be.
+    A full collection is run first. An excluded object that later becomes part of an unreachable reference cycle is
+    never freed.
     """
     gc.collect()
     gc.freeze()
 
 
 def collect_seldom() -> None:
-    """For a process that has loaded and will serve: `skip_what_exists`, and from now on few full collections.
+    """Exclude all existing objects from garbage collection, and make full collections rare.
 
-    Python begins one when the survivors of others have made a quarter more of what is old, and it walks through all
-    that waits: 200 ms for a thousand requests, in which nothing else moves. Serving leaves next to no cycles that live
-    to be old, and collections of young objects go on.
+    Call this in a process that has loaded everything and begins to serve. By default, Python often runs full
+    collections. Each traverses all waiting requests, which takes 200 ms for a thousand requests and stops everything
+    else. Serving leaves almost no reference cycles among old objects, and collections of young objects continue. After
+    this call, a thread begins a full collection every `FULL_COLLECTION_S` seconds.
     """
     skip_what_exists()
     young, middle, _ = gc.get_threshold()
@@ -75,5 +77,5 @@ def _collect() -> None:
         gc.collect()
 
 
+# Pause of the garbage collector of this process.
 collector_pause = GcPause()
-"""That of the process."""

@@ -1,4 +1,4 @@
-"""Which JSON types a function's schema allows for one of its arguments."""
+"""Computation of the JSON types (string, number, ...) that a JSON Schema allows for an argument of a function."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
+# Maximum depth of the search, because schemas may refer to themselves.
 _DEEPEST = 32
-"""Schemas that refer to themselves end here."""
 
 
 def types_of(schema: Any, key: str) -> frozenset[str]:
-    """The types of values that `key` may have in an object; all of them where the schema does not tell."""
+    """Return the JSON types that a schema allows for one property of an object.
+
+    Args:
+        schema: Schema of the object. Each `$ref` in it is resolved within it.
+        key: Name of the property.
+
+    Returns:
+        Names of JSON types, such as `string`. All seven names if the schema does not restrict the property. Empty if
+        keywords of the schema exclude each other.
+    """
     return _of_member(schema, key, schema, 0)
 
 
 def types_of_value(schema: Any, root: Any) -> frozenset[str]:
-    """The same for a value of this schema within the document `root`."""
+    """Return the JSON types that a schema allows for a value.
+
+    Args:
+        schema: Schema of the value.
+        root: Document that `$ref` in the schema refers to.
+
+    Returns:
+        Names of JSON types, such as `string`. All seven names if the schema does not restrict the value. Empty if
+        keywords of the schema exclude each other.
+    """
     return _of_value(schema, root, 0)
 
 
@@ -45,7 +63,7 @@ def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
 def _narrowed(
     found: frozenset[str], schema: dict[str, Any], root: Any, types: Callable[[Any], frozenset[str]]
 ) -> frozenset[str]:
-    """Those of `found` that the schemas within `schema`, each of which allows some `types`, leave."""
+    """Return the types in `found` that the schemas inside `schema` allow. `types` returns the types of one schema."""
     found = found.intersection(*map(types, schema.get("allOf", ())))
     for word in ("anyOf", "oneOf"):
         if parts := schema.get(word):
@@ -61,15 +79,25 @@ def _of_constant(value: Any) -> frozenset[str]:
     return frozenset({"string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"})
 
 
-def target_of(reference: str, root: Any) -> Any:
-    """What a reference inside of the schema leads to; True where it leads elsewhere."""
+def target_of(reference: str, root: Any, *, otherwise: Any = True) -> Any:
+    """Return the value that a reference points to within a document.
+
+    Args:
+        reference: Value of `$ref`: a JSON Pointer, with or without the prefix `#`.
+        root: The document.
+        otherwise: Value to return if there is no such value. The default, True, is the schema of any value.
+
+    Returns:
+        The value in the document. `otherwise` if the reference leads to another document or the document has no such
+        value.
+    """
     if not reference.startswith(("#", "/")):
-        return True
+        return otherwise
     found = root
     for step in reference.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         try:
             found = found[int(name)] if isinstance(found, list) else found[name]
         except (KeyError, ValueError, IndexError, TypeError):
-            return True
+            return otherwise
     return found

@@ -1,4 +1,8 @@
-"""Grammar keys: the content hash under which an automaton is shared by the whole cluster."""
+"""Grammar keys: hashes of specifications, by which the processes of a cluster share compiled grammars.
+
+A specification is normalized before it is hashed: annotations are dropped and keywords are sorted, so that equivalent
+specifications have equal keys. The compiler compiles the normalized specification.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +39,30 @@ from grammar_workers.specification import (
     GrammarSpecification,
     JsonSchemaSpecification,
     StructuralTagSpecification,
+    Tag,
 )
-from grammar_workers.tag_formats import SpecificationFormat
 from grammar_workers.types import GrammarKey
-from grammar_workers.validation import place_of, pointer
+from grammar_workers.validation import FrozenModel, place_of, pointer
 
+# Part of every key. Raise it, once per merged change, if a specification compiles to another language or another table
+# layout than before.
 COMPILER_VERSION = 20
-"""Part of every key: raise it whenever the same specification compiles to another language or table layout."""
 _TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
 
 
 def parse_specification(specification: GrammarSpecification | Mapping[str, Any]) -> GrammarSpecification:
-    """The typed specification; InvalidSpecificationError names what is missing, unknown or of the wrong type."""
+    """Validate a specification (constraint of an output), and return it as a typed model.
+
+    Args:
+        specification: Specification as plain data with `type`. A typed model is returned unchanged.
+
+    Returns:
+        The typed model.
+
+    Raises:
+        InvalidSpecificationError: A field is missing, unknown or of the wrong type. The pointer names the field.
+        LimitExceededError: The specification is nested too deeply.
+    """
     if isinstance(specification, BaseModel):
         return specification
     try:
@@ -67,13 +83,21 @@ def grammar_key(
     options: GrammarOptions = GrammarOptions(),  # noqa: B008 - immutable
     resources: Mapping[str, Any] = MappingProxyType({}),
 ) -> GrammarKey:
-    """SHA-256 (hex) of the normalised specification, the vocabulary, the compiler's version, options and resources.
+    """Return the grammar key of a specification, which is a SHA-256 in hexadecimal.
 
-    Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
-    language, does. Raises GrammarError for a malformed specification, and for one that is too large.
+    The key depends on the normalized specification, the vocabulary, the version of the compiler, the options and the
+    resources. Annotations (titles, descriptions, examples) do not change the key. The order of properties changes it,
+    because the output has the properties in this order. GrammarError is raised if the specification is malformed or too
+    large.
+
+    Args:
+        specification: Specification (constraint of an output) as a typed model or as plain data.
+        vocabulary_fingerprint: Fingerprint of the vocabulary (`Vocabulary.fingerprint`).
+        options: Options for the format of the output.
+        resources: URI -> JSON Schema to which `$ref` with this URI refers.
     """
     parsed = parse_specification(specification)
-    content = canonical_bytes(parsed, Limits().max_specification_bytes, strict=options.on_unsupported == "refuse")
+    content = canonical_bytes(parsed, Limits().max_specification_bytes, strict=options.on_unsupported == "reject")
     return content_key(content, vocabulary_fingerprint, options, resources)
 
 
@@ -83,7 +107,14 @@ def content_key(
     options: GrammarOptions,
     resources: Mapping[str, Any] = MappingProxyType({}),
 ) -> GrammarKey:
-    """The key of a specification whose `canonical_bytes` are `content`."""
+    """Return the grammar key (SHA-256 in hexadecimal) of a specification that is normalized already.
+
+    Args:
+        content: Normalized specification as JSON, from `canonical_bytes`.
+        vocabulary_fingerprint: Fingerprint of the vocabulary (`Vocabulary.fingerprint`).
+        options: Options for the format of the output.
+        resources: URI -> JSON Schema to which `$ref` with this URI refers.
+    """
     digest = hashlib.sha256()
     for part in (
         content,
@@ -98,12 +129,22 @@ def content_key(
 
 
 def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: bool = False) -> bytes:
-    """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order.
+    """Return a specification (constraint of an output), normalized, as compact JSON in ASCII.
 
-    Annotations stay where a reference may lead into them: they are schemas then.
+    In JSON Schemas, annotations (titles, descriptions, ...) are dropped, and keywords are sorted. The names of
+    properties and the values of `enum` keep their order. Annotations are kept if a `$ref` may lead into them, because
+    the target of a reference is a schema.
 
-    Raises LimitExceededError as soon as it is certain that there are more than `most` bytes, and, if `strict`,
-    UnsupportedFeatureError for a misspelt keyword, or none at all, in a schema that is strict itself.
+    Args:
+        specification: Specification to normalize; not changed.
+        most: Maximum size of the JSON, in bytes.
+        strict: True: a JSON Schema whose field `strict` is set is rejected if it has a misspelled keyword, or if it has
+            unknown names but no keyword that restricts values. False: it is accepted.
+
+    Raises:
+        LimitExceededError: The JSON has more than `most` bytes, or is nested too deeply.
+        InvalidSpecificationError: The specification has values that JSON cannot represent.
+        GrammarError: The subclass UnsupportedFeatureError, if `strict` rejects a schema.
     """
     try:
         normalization = _Normalization(most, strict=strict)
@@ -113,27 +154,34 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
         canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
         raise LimitExceededError(_TOO_DEEP) from None
+    except GrammarError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, GrammarError):
-            raise
         raise InvalidSpecificationError(f"the specification is not JSON: {error}") from None
     if len(canonical) > most:
-        raise _too_large(most)
+        too_large = _too_large(most)
+        raise too_large
     return canonical
 
 
 def normalized(canonical: bytes) -> GrammarSpecification:
-    """The specification behind `canonical_bytes`: what is compiled, so that equal keys mean equal languages."""
+    """Return the typed model of a normalized specification. The compiler compiles this model.
+
+    The grammar key is a hash of `canonical` and other data, so specifications with equal keys allow the same outputs.
+
+    Args:
+        canonical: Normalized specification as JSON, from `canonical_bytes`.
+    """
     return SPECIFICATION.validate_python(json.loads(canonical))
 
 
 _HOLD_LISTS = SUBSCHEMAS | SCHEMA_LISTS
+# Annotations that are dropped: all but `$schema`, and `contentSchema`, which may have anchors inside.
 _DROPPED = ANNOTATIONS - {"$schema", "contentSchema"}
-"""Anchors are looked for inside `contentSchema`."""
 
 
 class _Normalization:
-    """Of one specification, which may have `most` bytes, without the keywords in `dropped`."""
+    """Normalization of one specification of at most `most` bytes, without the keywords in `dropped`."""
 
     def __init__(self, most: int, dropped: frozenset[str] = _DROPPED, *, strict: bool = False) -> None:
         self._most = most
@@ -145,62 +193,52 @@ class _Normalization:
 
     @property
     def refers_to_annotations(self) -> bool:
-        """Whether a reference has the name of an annotation on its way, be it as a keyword or as that of a property."""
+        """True if the path of a reference has the name of an annotation, as a keyword or as the name of a property."""
         ways = (unquote(reference).partition("#")[2].split("/") for reference in self._references)
         return any(not self._dropped.isdisjoint(way) for way in ways)
 
-    def specification(self, specification: GrammarSpecification, at: str = "") -> dict[str, Any]:
-        """Plain data of the part at the JSON Pointer `at`."""
+    def specification(self, specification: BaseModel, at: str = "") -> dict[str, Any]:
+        """Return the specification or tag at the JSON Pointer `at` as plain data."""
         match specification:
             case JsonSchemaSpecification():
-                # Copying a schema takes as long as normalising it.
+                # The schema is read directly, because copying it takes as long as normalizing it.
                 content = {"type": specification.type, "schema": self._schema(specification.json_schema)}
                 if self._strict and specification.strict and (self._misspelt or _asserts_nothing(content["schema"])):
                     refuse_mistakes(specification.json_schema, at and f"{at}/schema")
                 return content
-            case AllOfSpecification():
-                parts = enumerate(specification.specifications)
-                inner = [self.specification(one, f"{at}/specifications/{index}") for index, one in parts]
-                return {"type": specification.type, "specifications": inner}
             case StructuralTagSpecification() if specification.format is not None:
-                return {"type": specification.type, "format": self._format(specification.format, f"{at}/format")}
-            case StructuralTagSpecification():
-                tags = [
-                    {
-                        "begin": tag.begin,
-                        "content": self.specification(tag.content, f"{at}/tags/{n}/content"),
-                        "end": tag.end,
-                    }
-                    for n, tag in enumerate(specification.tags)
-                ]
-                rest = specification.model_dump(exclude={"type", "tags", "format"})
-                return {"type": specification.type, "tags": tags, **rest}
+                return {"type": specification.type, "format": self._part(specification.format, f"{at}/format")}
+            case AllOfSpecification() | StructuralTagSpecification() | Tag():
+                return {name: self._part(value, f"{at}/{name}") for name, value in specification if name != "format"}
         data = specification.model_dump(by_alias=True)
         self._count(data)
         return data
 
-    def _format(self, part: Any, at: str) -> Any:
-        """The format at `at`, or what it is made of: what has its default is left out."""
-        if isinstance(part, SpecificationFormat):
-            return {"type": part.type, "specification": self.specification(part.specification, f"{at}/specification")}
-        if isinstance(part, BaseModel):
+    def _part(self, part: Any, at: str) -> Any:
+        """Return the part at `at` of a specification as plain data. Formats omit fields that have their defaults."""
+        if isinstance(part, FrozenModel):
             given = {
                 name: getattr(part, name)
                 for name, field in type(part).model_fields.items()
                 if name == "type" or field.is_required() or getattr(part, name) != field.default
             }
             return {
-                name: self._schema(value) if name == "json_schema" else self._format(value, f"{at}/{name}")
+                name: self._schema(value) if name == "json_schema" else self._part(value, f"{at}/{name}")
                 for name, value in given.items()
             }
+        if isinstance(part, BaseModel):
+            return self.specification(part, at)
         if isinstance(part, list | tuple):
             self._add(len(part) + 1)
-            return [self._format(one, f"{at}/{index}") for index, one in enumerate(part)]
+            return [self._part(one, f"{at}/{index}") for index, one in enumerate(part)]
         self._count(part)
         return part
 
     def _schema(self, schema: Any) -> Any:
-        """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""
+        """Return a schema without annotations and with sorted keywords.
+
+        Data that is not a schema is returned unchanged.
+        """
         if not isinstance(schema, dict):
             self._count(schema)
             return schema
@@ -228,7 +266,7 @@ class _Normalization:
         return result
 
     def _count(self, value: Any) -> None:
-        """Counts most of the bytes that a value has as JSON, and stops where there are too many."""
+        """Count most of the bytes of a value as JSON. Raises LimitExceededError as soon as there are too many."""
         left = [value]
         while left:
             inner = left.pop()
@@ -254,7 +292,15 @@ class _Normalization:
 
 
 def refuse_mistakes(schema: Any, place: str) -> None:
-    """Raises `UnsupportedFeatureError` for names that are no keywords and nothing else, or for a misspelt keyword."""
+    """Reject a schema that has a misspelled keyword, or that has unknown names but no keyword that restricts values.
+
+    Args:
+        schema: The JSON Schema.
+        place: JSON Pointer of the schema in the specification, for the error.
+
+    Raises:
+        UnsupportedFeatureError: The schema is rejected. The pointer names the misspelled keyword or the schema.
+    """
     if _asserts_nothing(schema):
         todo = "say what is valid with `type` and `properties`, without a wrapper (`on_unsupported: report` allows it)"
         raise UnsupportedFeatureError(f"schema in which no keyword asserts anything; {todo}", pointer=place)
@@ -262,7 +308,7 @@ def refuse_mistakes(schema: Any, place: str) -> None:
 
 
 def _asserts_nothing(schema: Any) -> bool:
-    """True if the schema has names that are no keywords, and no keyword that asserts anything."""
+    """Return whether the schema has names that are not keywords, and no keyword that asserts anything."""
     names = schema.keys() if isinstance(schema, dict) else ()
     return any(name not in KEYWORDS for name in names) and not any(
         name in KEYWORDS and KEYWORDS[name].asserts for name in names

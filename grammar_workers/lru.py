@@ -1,4 +1,4 @@
-"""A thread-safe least-recently-used cache bounded in number, total size and idleness of what it holds."""
+"""Thread-safe least-recently-used cache, bounded by number, total size and idle time of the values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
+# Maximum number of values. Each value costs some hundred bytes in addition to its size.
 MAX_ENTRIES = 16_384
-"""Each entry costs some hundred bytes beside what its size says."""
+# Time, in seconds, for which an unused value is kept.
 TIME_TO_LIVE_S = 3600.0
 
 
@@ -25,35 +26,38 @@ class _Entry(Generic[Value]):
 
 
 class LeastRecentlyUsed(Generic[Value]):
-    """Keeps the values used last: at most `max_entries`, whose sizes sum to at most `capacity`, used in the last
-    `time_to_live_s` seconds.
+    """Cache that drops the least recently used values first. Thread-safe.
 
-    Sizes are measured again on every access, because some values grow while they are used. The value used last is never
-    evicted, even where it alone exceeds the capacity: its user holds it anyway. Every access drops what has expired.
+    The size of a value is measured again at every use, because values may grow. The value used last is never evicted,
+    even if it exceeds the capacity: its user keeps it in memory anyway. `get` and `put` drop values that have not been
+    used for `TIME_TO_LIVE_S` (an hour). There are at most `MAX_ENTRIES` (16,384) values.
+
+    Args:
+        capacity: Maximum sum of the sizes, in the unit of `size_of`, at least 0. A negative number raises ValueError.
+        size_of: Returns the size of a value.
+
+    Attributes:
+        capacity: The argument `capacity`.
+        size: Sum of the sizes of all values, each as measured at its last use.
+        evictions: Number of values that were evicted or have expired since the cache was created.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        size_of: Callable[[Value], int],
-        *,
-        max_entries: int = MAX_ENTRIES,
-        time_to_live_s: float = TIME_TO_LIVE_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, capacity: int, size_of: Callable[[Value], int]) -> None:
         if capacity < 0:
             raise ValueError(f"capacity must not be negative, got {capacity}")
         self.capacity = capacity
-        self.max_entries = max_entries
-        self.time_to_live_s = time_to_live_s
+        self.size = 0
+        self.evictions = 0
         self._size_of = size_of
-        self._clock = clock
         self._entries: OrderedDict[Hashable, _Entry[Value]] = OrderedDict()
-        self._size = 0
-        self._evictions = 0
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
+        """Return the value of `key`. The call counts as a use of the value.
+
+        Returns:
+            The value, or None if there is none or it has expired.
+        """
         with self._lock:
             self._expire()
             entry = self._entries.get(key)
@@ -63,33 +67,28 @@ class LeastRecentlyUsed(Generic[Value]):
             return entry.value
 
     def put(self, key: Hashable, value: Value) -> None:
+        """Add or replace the value of `key`. The call counts as a use of the value.
+
+        While the cache is too large, other values are evicted, least recently used first.
+        """
         with self._lock:
             self._expire()
             self._store(key, value)
 
     def discard(self, key: Hashable) -> None:
+        """Remove the value of `key`, if there is one. The removal does not count as an eviction."""
         with self._lock:
             self._remove(key)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether `key` is held; does not count as a use."""
+        """Return whether there is a value of `key`, maybe an expired one. The call does not count as a use."""
         return key in self._entries
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def size(self) -> int:
-        """Sum of the sizes as last measured."""
-        return self._size
-
-    @property
-    def evictions(self) -> int:
-        """Entries that had to make room or had expired."""
-        return self._evictions
-
     def _expire(self) -> None:
-        oldest_allowed = self._clock() - self.time_to_live_s
+        oldest_allowed = time.monotonic() - TIME_TO_LIVE_S
         # The order is that of the last use, so the expired ones come first.
         while self._entries and next(iter(self._entries.values())).used_at < oldest_allowed:
             self._evict()
@@ -97,16 +96,16 @@ class LeastRecentlyUsed(Generic[Value]):
     def _store(self, key: Hashable, value: Value) -> None:
         self._remove(key)
         size = self._size_of(value)
-        self._entries[key] = _Entry(value, size, self._clock())
-        self._size += size
-        while (self._size > self.capacity or len(self._entries) > self.max_entries) and len(self._entries) > 1:
+        self._entries[key] = _Entry(value, size, time.monotonic())
+        self.size += size
+        while (self.size > self.capacity or len(self._entries) > MAX_ENTRIES) and len(self._entries) > 1:
             self._evict()
 
     def _evict(self) -> None:
         self._remove(next(iter(self._entries)))
-        self._evictions += 1
+        self.evictions += 1
 
     def _remove(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._size -= entry.size
+            self.size -= entry.size

@@ -1,4 +1,4 @@
-"""Methods that remember their results, for as long as their object lives."""
+"""Decorator for methods whose return values are cached in the object."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ _Result = TypeVar("_Result")
 def memoized(
     method: Callable[Concatenate[_Self, _Arguments], _Result],
 ) -> Callable[Concatenate[_Self, _Arguments], _Result]:
-    """A method of which each object remembers the results, by the arguments: hashable ones, given by position.
+    """Decorate a method so that a second call with equal arguments returns the cached value of the first call.
 
-    For methods of which nothing but the arguments and what never changes decides the result, and for those that give
-    each thing its number: a thing that comes again has the number that it got. The results lie in the object itself, so
-    they are freed with it by reference counts: a compilation leaves no cycles behind.
+    Use it for a method that returns the same value for equal arguments, or that assigns a number to each new argument.
+    The cache is an attribute of the object, has no size limit, and is freed with the object.
+
+    Args:
+        method: Method to decorate. Its arguments must be hashable, and are passed by position.
+
+    Returns:
+        The caching method.
     """
     attribute = f"_results_of_{method.__name__}"
 
@@ -29,7 +34,7 @@ def memoized(
         if results is None:
             results = {}
             setattr(self, attribute, results)
-        # Stands for no result: arguments may be large, and are hashed once.
+        # `results` stands for a missing result, so that a hit hashes the arguments, which may be large, only once.
         result = results.get(arguments, results)
         if result is results:
             result = results[arguments] = method(self, *arguments)  # type: ignore[call-arg]

@@ -1,7 +1,8 @@
-"""Names that somebody who mistyped one may have meant.
+"""Search for the known name that a mistyped name probably stands for.
 
-Two names are near where they share what one letter less leaves of them: then they differ by a letter that is missing,
-too many or another one, or by two that have changed places (the index of SymSpell, at distance one).
+Two names are near if deleting at most one character from each makes them equal. For example, one character is missing,
+added or replaced, or two adjacent characters are swapped. The index works like SymSpell with distance 1: it contains
+each known name, and each known name without one of its characters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ _SHORTEST = 4
 
 
 class NearNames:
-    """Known names, found by what is nearly one of them, in upper or lower case."""
+    """Index of known names, for suggestions when a name is mistyped. Case is ignored.
+
+    Args:
+        names: The known names.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._known: dict[str, str] = {}
@@ -23,7 +28,18 @@ class NearNames:
                 self._known.setdefault(part, name)
 
     def find(self, name: str) -> str | None:
-        """A known name that is near; None for none, and for names of three letters, which are near to many."""
+        """Return a known name that equals a mistyped name, or is near to it. Case is ignored.
+
+        Two names are near if deleting at most one character from each makes them equal: `maxlenght` is near
+        `maxLength`.
+
+        Args:
+            name: The mistyped name.
+
+        Returns:
+            The known name as it was given to the constructor. None if no known name is near, or if `name` has fewer
+            than four characters, because too many names are near a short name.
+        """
         if not _SHORTEST <= len(name) <= self._longest + 1:
             return None
         return next((self._known[part] for part in _parts(name) if part in self._known), None)

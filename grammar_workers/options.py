@@ -1,89 +1,107 @@
-"""What a caller may choose about a grammar (`GrammarOptions`, part of the key) and what it may cost (`Limits`)."""
+"""Options of a grammar (`GrammarOptions`), and limits on the work and memory of its compilation (`Limits`)."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-OnUnsupported = Literal["refuse", "report"]
+from grammar_workers.validation import renamed_value
+
+OnUnsupported = Annotated[Literal["reject", "report"], renamed_value("refuse", "reject")]
 
 
 class GrammarOptions(BaseModel):
-    """Policies about spelling. They change the language, so they are part of the grammar key."""
+    """Options for the format of the output. They are part of the grammar key (the hash that identifies a grammar)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     whitespace: Literal["compact", "flexible"] = Field(
-        "compact",
+        default="compact",
         description='`compact`: fixed separators `", "` and `": "`. `flexible`: any JSON whitespace between tokens.',
     )
     whitespace_limit: int = Field(
-        8,
+        default=8,
         ge=1,
         le=64,
-        description="The most whitespace characters in one gap when `whitespace` is `flexible`.",
+        description="Maximum number of whitespace characters between two JSON tokens if `whitespace` is `flexible`.",
     )
     property_order: Literal["declared", "any"] = Field(
-        "declared",
-        description="`declared`: properties come as the schema first names them, undeclared ones last; where they are "
-        "counted (`minProperties` and the like), a pattern that few names match, such as `^[ab]$`, names these. `any`: "
-        "in any order, declared names at most once each. An object that declares more than 62 names, or whose "
-        "alternatives differ in too many of them, keeps the declared order; `notes` say so.",
+        default="declared",
+        description="`declared`: properties have the order in which the schema first names them. Undeclared properties "
+        "come last. A pattern with few matches, such as `^[ab]$`, also declares its names if `minProperties` or a "
+        "similar keyword counts properties. `any`: properties have any order, and each declared name occurs "
+        "at most once. An object keeps the declared order if it declares more than 62 names, or if its alternatives "
+        "differ in too many names; `grammar.notes` then reports this.",
     )
     number_spelling: Literal["plain", "any"] = Field(
-        "plain",
-        description="`plain`: an integer is never written with a fraction. `any`: 1.0 is an integer, too (not in "
-        "draft 4), and equals a listed 1. An integer never has an exponent, and no number more than 308 digits "
-        "before the point.",
+        default="plain",
+        description="`plain`: an integer has no fraction. `any`: an integer may be written as 1.0 (except in draft 4), "
+        "also if `const` or `enum` lists 1. With either value, an integer has no exponent, and a number has at most "
+        "308 digits before the point.",
     )
     escapes: Literal["minimal", "any"] = Field(
-        "minimal",
-        description="`minimal`: characters in strings stand for themselves, those that cannot have one spelling, as "
-        "`json.dumps(..., ensure_ascii=False)` writes them. `any`: every escape that JSON knows, `\\u00e9` and "
-        "surrogate pairs included, in strings that the schema does not list; property names stay minimal, and all "
-        "strings beside banned words. A character must have a token or a minimal escape, too. Rows of "
-        "free strings then cost a walk of the whole vocabulary each.",
+        default="minimal",
+        description="`minimal`: strings are written as by `json.dumps(..., ensure_ascii=False)`, which escapes a "
+        "character only if JSON requires it. `any`: strings may contain every escape of JSON, including `\\u00e9` and "
+        "surrogate pairs. Exceptions are strings that the schema lists, property names, and all strings if the "
+        "request has banned words. If the vocabulary has no tokens for a character, strings may contain it only as an "
+        "escape. So with `minimal`, strings cannot contain the character, unless JSON requires the escape. With "
+        "`any`, the mask of a free string takes longer, because the engine traverses the whole vocabulary.",
     )
     additional_properties: bool = Field(
-        True,
-        description="What an absent `additionalProperties` means: true as the specification says, or closed.",
+        default=True,
+        description="Value of `additionalProperties` in objects without this keyword. JSON Schema defines `true`. "
+        "`false`: only declared properties are allowed.",
     )
     format: Literal["assert", "annotate"] = Field(
-        "assert", description="Whether `format` constrains what is generated. Unknown formats are always annotations."
+        default="assert",
+        description="`assert`: outputs match the keyword `format`. `annotate`: the keyword has no effect. An unknown "
+        "format never has an effect.",
     )
     on_unsupported: OnUnsupported = Field(
-        "refuse",
-        description="A keyword of a JSON Schema that cannot be enforced: `refuse` the schema, or leave the keyword out "
-        "and `report` it as `unenforced`, with its JSON Pointer. All other keywords are enforced, but those that would "
-        "then forbid what the schema allows (`docs/constraints.md`).",
+        default="reject",
+        description="Effect of a keyword of a JSON Schema that cannot be enforced. `reject`: the schema is rejected. "
+        "`report`: the response lists the keyword as `unenforced`, with its JSON Pointer. The other keywords are "
+        "enforced, except keywords that would then disallow valid outputs (`docs/constraints.md`).",
     )
 
     def key_text(self) -> str:
-        """What stands for the options in a grammar key; an option that came later is told only where it is used."""
-        later = {"on_unsupported"} if self.on_unsupported == "refuse" else set()
+        """Return the options as JSON text. The grammar key is a hash of this text and other data.
+
+        `on_unsupported` is omitted if it has its default, so that keys of versions without this option are still valid.
+        """
+        later = {"on_unsupported"} if self.on_unsupported == "reject" else set()
         return self.model_dump_json(exclude=later)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Budgets of one compilation and of one automaton. Exceeding one raises `LimitExceededError` naming it."""
+    """Limits of one compilation and of one automaton. LimitExceededError names the limit that was exceeded.
+
+    Attributes:
+        max_specification_bytes: Maximum number of bytes of the normalized specification as JSON.
+        max_nesting: Maximum nesting depth of the specification, and of groups in a regular expression.
+        max_states: Maximum number of states of the byte automaton.
+        max_regex_states: Maximum number of states of the DFA of one regular expression. The product of several DFAs
+            (their intersection, for example) may have 15 times as many.
+        max_steps: Maximum number of steps of one compilation. A step is a unit of work, at most half a microsecond.
+            The number of steps does not depend on the speed of the machine.
+        max_fsm_bytes: Maximum memory of one TokenFSM in bytes, with its visited states and their masks.
+    """
 
     max_specification_bytes: int = 1 << 20
-    """Size of the specification as canonical JSON."""
     max_nesting: int = 100
-    """Nesting depth of the specification itself, and of groups in a regular expression."""
     max_states: int = 2_000_000
-    """States of the byte automaton."""
     max_regex_states: int = 20_000
-    """States of one determinised regular expression; a product of some may have 15 times as many."""
     max_steps: int = 4_000_000
-    """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20
-    """Memory of one TokenFSM with all rows and configurations visited so far."""
 
     @property
     def max_pattern_characters(self) -> int:
-        """Characters of a regular expression, counts written out: each may become a state, so few more are of use."""
+        """Maximum number of characters of a regular expression after `a{3}` is expanded to `aaa`.
+
+        Each character may become a state, so longer expressions rarely have at most `max_regex_states` states.
+        """
         return 2 * self.max_regex_states

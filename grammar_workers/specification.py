@@ -1,9 +1,9 @@
-"""Grammar specifications: what a client asks for, as typed data that crosses HTTP, Serve and Redis alike."""
+"""Grammar specifications: constraints on the output of a model, as pydantic models."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     ConfigDict,
@@ -18,43 +18,46 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers import tag_formats
-from grammar_workers.languages.scalar_values import has_surrogate
+from grammar_workers.scalar_values import has_surrogate
 from grammar_workers.tag_formats import Format, JsonSchema
 from grammar_workers.validation import FailFast, StrictModel
 
+# Maximum number of items of a list. More do not fit into a specification (`Limits.max_specification_bytes`).
 MOST_ITEMS = 1 << 19
-"""More do not fit into a specification (`Limits.max_specification_bytes`)."""
 MOST_POSITIONS = 1 << 17
+# Maximum number of specifications, or tags, in one specification.
 MOST_PARTS = 4096
-"""Specifications, or tags, that one specification is made of."""
 
 
 class _Specification(StrictModel):
-    """A part of a specification; validating any dump of it, with aliases or without, gives an equal one."""
+    """Base of specifications and their parts.
+
+    Validating a dump of it, with or without aliases, gives an equal object.
+    """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
 class JsonSchemaSpecification(_Specification):
-    """A JSON text valid under `schema` (a JSON Schema object or boolean)."""
+    """JSON text that is valid under `schema`, which is a JSON Schema: an object or a boolean."""
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: JsonSchema = Field(alias="schema")
     strict: StrictBool = Field(
         False,
-        description="Refuse a name that is nearly a keyword, such as `maxlength`, unless `on_unsupported` is `report`. "
-        "It is no part of the key.",
+        description="`true`: reject a schema with a misspelled keyword, such as `maxlength`, unless `on_unsupported` "
+        "is `report`. This field is not part of the grammar key.",
     )
 
 
 class JsonObjectSpecification(_Specification):
-    """Any JSON object, nested freely."""
+    """JSON object with any properties, nested to any depth."""
 
     type: Literal["json_object"] = "json_object"
 
 
 class RegexSpecification(_Specification):
-    """Text that `pattern` matches as a whole."""
+    """Text that the regular expression `pattern` matches as a whole."""
 
     type: Literal["regex"] = "regex"
     pattern: str
@@ -64,7 +67,7 @@ Texts = Annotated[list[str], FailFast()]
 
 
 class ChoiceSpecification(_Specification):
-    """Exactly one of `choices`."""
+    """Text that equals one of the texts in `choices`."""
 
     type: Literal["choice"] = "choice"
     choices: Texts = Field(min_length=1, max_length=MOST_ITEMS)
@@ -74,10 +77,12 @@ PatternElements = Annotated[list[tuple[str, str]], FailFast()]
 
 
 class PatternSpecification(_Specification):
-    """A sequence of (class or literal text, quantifier): `[["UPPER", "+"], [":", "1"], ["LOWER", "{2,5}"]]`.
+    """Text that matches the pairs in `elements`, one after the other.
 
-    Classes, in ASCII: UPPER, LOWER, LETTER, DIGIT, SPACE (space and tab), NEWLINE (line feed), PUNCT, and ANY, every
-    character. Any other text stands for itself. Quantifiers: 1, ?, *, +, {m}, {m,} and {m,n}.
+    A pair has a class of characters (or a literal text) and a quantifier. Example: `[["UPPER", "+"], [":", "1"],
+    ["LOWER", "{2,5}"]]`. The classes UPPER, LOWER, LETTER, DIGIT, SPACE (space and tab), NEWLINE (line feed) and PUNCT
+    have ASCII characters. ANY has every character. Any other text is literal. The quantifiers are 1, ?, *, +, {m}, {m,}
+    and {m,n}.
     """
 
     type: Literal["pattern"] = "pattern"
@@ -86,7 +91,7 @@ class PatternSpecification(_Specification):
 
 @dataclasses.dataclass(frozen=True)
 class _TextOrInteger:
-    """Annotation of `str | int` that takes neither for the other; `expected` is the message to a client."""
+    """Annotation of `str | int` that converts neither to the other. `expected` is the message to a client."""
 
     expected: str
 
@@ -103,15 +108,16 @@ _CharacterOrToken = _TextOrInteger("a position lists characters (strings) or tok
 Position = Annotated[
     list[Annotated[str | int, _CharacterOrToken]], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)
 ]
+# Characters, or IDs of tokens, that are allowed at each position.
 Positions = Annotated[list[Position], FailFast(), Field(min_length=1, max_length=MOST_POSITIONS)]
-"""What may stand at each position: characters, or ids of tokens."""
 
 
 class PositionsSpecification(_Specification):
-    """As many steps as `allowed` has lists: the i-th is one of the characters, or of the token ids, of the i-th list.
+    """Output of fixed length: each list in `allowed` has the characters, or the token IDs, of one position.
 
-    A step of token ids is exactly one of these tokens, whatever its text; a special token may be named so. A list
-    holds either characters or token ids. With token ids it cannot be part of an `all_of` or of a tag.
+    A list has either characters or token IDs. A token ID allows exactly this token, even if it is special. Other tokens
+    with the same text are not allowed. With token IDs, this specification cannot be part of an `all_of` or of a
+    structural tag.
     """
 
     type: Literal["positions"] = "positions"
@@ -124,9 +130,11 @@ _TokenId = Annotated[StrictInt, Field(ge=0, lt=1 << 31)]
 
 
 class Transition(_Specification):
-    """From the state `from` to the state `to`: on a character that `pattern` matches, or on one of `tokens`.
+    r"""Transition of an automaton from the state `from` to the state `to`.
 
-    `pattern` is a regular expression that matches single characters only: `a`, `[A-Z_]`, `\\d`, `\\.`.
+    Exactly one of `pattern` and `tokens` is set. `pattern` is a regular expression for one character, such as `a`,
+    `[A-Z_]`, `\d` or `\.`. The automaton takes the transition on each character that `pattern` matches. `tokens` has
+    token IDs. The automaton takes the transition on each of these tokens.
     """
 
     source: AutomatonState = Field(alias="from")
@@ -142,12 +150,12 @@ class Transition(_Specification):
 
 
 class Automaton(_Specification):
-    """A deterministic finite automaton as a table that its author wrote: where each state leads.
+    """Deterministic finite automaton as a table of transitions.
 
-    A text matches if its transitions lead from `initial` to a state in `accepting`. Nothing else is allowed: what has
-    no transition is forbidden, and so is what leads to a state from which no accepting one can be reached (`notes`
-    list such states). A state reads either characters or token ids; two transitions of a state for the same character
-    or token must lead to the same state.
+    A text matches if its transitions lead from `initial` to a state in `accepting`. A character or token without a
+    transition is not allowed. A state is dead if no accepting state can be reached from it. A transition to a dead
+    state is never taken. The warnings of the compiled grammar list the dead states. A state reads either characters or
+    token IDs. If two transitions of a state have a character or token in common, they must lead to the same state.
     """
 
     initial: AutomatonState
@@ -156,19 +164,21 @@ class Automaton(_Specification):
 
 
 class AutomatonSpecification(Automaton):
-    """Text that the finite automaton accepts: its `transitions` lead from `initial` to a state in `accepting`.
+    """Text that a finite automaton accepts: its `transitions` lead from `initial` to a state in `accepting`.
 
-    A transition is taken on one character (`pattern`) or on one of some token ids (`tokens`), whatever the text of
-    these; a special token may be named so. With token ids it cannot be part of an `all_of` or of a tag.
+    A transition has either `pattern` and reads one character, or `tokens` (token IDs) and reads one token. A token ID
+    allows exactly this token, even if it is special. With token IDs, this specification cannot be part of an `all_of`
+    or of a structural tag.
     """
 
     type: Literal["automaton"] = "automaton"
 
 
 class GrammarTextSpecification(_Specification):
-    """Text of a context-free grammar: `gbnf` (llama.cpp's notation; the language of `root`) or `lark` (of `start`).
+    """Text that the context-free grammar in `text` allows. `syntax` is its notation: `gbnf` (of llama.cpp) or `lark`.
 
-    `docs/constraints.md` lists what is understood of the two notations.
+    The start rule is `root` in `gbnf` and `start` in `lark`. `docs/constraints.md` lists the supported features of both
+    notations.
     """
 
     type: Literal["grammar"] = "grammar"
@@ -177,11 +187,11 @@ class GrammarTextSpecification(_Specification):
 
 
 class Substring(_Specification):
-    """A string that is a span of `text`: it stands in the text as it is. The empty string is one.
+    r"""Contiguous part of `text`, or the empty text.
 
-    With `whole_words`, no span begins or ends within a word, that is between two letters, digits or underscores of any
-    script (what `\\w` matches in Python). Unless `case_sensitive`, each letter may also be written in lower or in upper
-    case, where that is one character.
+    With `whole_words`, the output does not begin or end inside a word of `text`. A word is a sequence of characters
+    that `\w` matches in Python: letters, digits and underscores of any script. Without `case_sensitive`, each letter
+    may also be replaced by its lower-case or upper-case form, if this form is one character.
     """
 
     text: str
@@ -197,28 +207,28 @@ class Substring(_Specification):
 
 
 class SubstringSpecification(Substring):
-    """A span of `text`, such as a citation: the output stands in the text as it is, or is empty.
+    r"""Contiguous part of `text`, such as a citation, or the empty text.
 
-    With `whole_words`, no span begins or ends within a word, that is between two letters, digits or underscores of any
-    script (what `\\w` matches in Python). Unless `case_sensitive`, each letter may also be written in lower or in upper
-    case, where that is one character. A text has up to 131,072 characters; one that is combined with other
-    specifications has fewer (`max_regex_states`).
+    With `whole_words`, the output does not begin or end inside a word of `text`. A word is a sequence of characters
+    that `\w` matches in Python: letters, digits and underscores of any script. Without `case_sensitive`, each letter
+    may also be replaced by its lower-case or upper-case form, if this form is one character. `text` has at most 131,072
+    characters, and fewer if this specification is combined with others (see the limit `max_regex_states`).
     """
 
     type: Literal["substring"] = "substring"
 
 
 class BannedWordsSpecification(_Specification):
-    """Text in which none of `words` (words or phrases) occurs, however the tokens cut it.
+    r"""Text that contains none of the words or phrases in `words`, however it is tokenized.
 
-    Alone it constrains free text; inside `all_of` it constrains whatever the other specifications allow. In JSON the
-    words are looked for in every decoded string and property name, and in the raw text. A match never reaches over the
-    border to the prompt.
+    Alone, this specification constrains free text. Inside `all_of`, it constrains the text that the other
+    specifications allow. In JSON, the words must occur neither in decoded strings and property names, nor in the raw
+    text. The prompt is not searched.
 
-    A word occurs where it is a substring. Unless `case_sensitive`, text and words are compared after Unicode case
-    folding (`str.casefold`: `STRASSE` and `straße` are equal), without any other normalisation. With `whole_words`, the
-    characters before and after an occurrence in the (folded) text must not be word characters: letters, digits and the
-    underscore of all scripts, what `\\w` matches in Python.
+    A text contains a word if the word is a substring. With `whole_words`, the character before the substring and the
+    character after it must not be word characters. Word characters are those that `\w` matches in Python: letters,
+    digits and underscores of any script. Without `case_sensitive`, text and words are compared after Unicode case
+    folding (`str.casefold`), by which `STRASSE` and `straße` are equal.
     """
 
     type: Literal["banned_words"] = "banned_words"
@@ -228,12 +238,15 @@ class BannedWordsSpecification(_Specification):
 
 
 class AllOfSpecification(_Specification):
-    """Text that every one of `specifications` allows.
+    """Text that all of `specifications` allow.
 
-    Regular kinds (`regex`, `choice`, `pattern`, `positions` and `automaton` of characters, `substring`, `banned_words`,
-    a `grammar` without true recursion) combine with each other and with one or more JSON kinds, one recursive
-    `grammar`, or one `structural_tag`; other combinations are refused with the place of the specification that does not
-    fit.
+    A specification is regular if a finite automaton can check it. These are regular: `regex`, `choice`, `pattern`,
+    `positions` and `automaton` of characters, `substring`, `banned_words`, and a `grammar` whose recursion can be
+    removed.
+
+    Any number of regular specifications can be combined. In addition, `specifications` may contain one or more JSON
+    specifications, or one recursive `grammar`, or one `structural_tag`. Other combinations are rejected. The error
+    names the specification that cannot be combined.
     """
 
     type: Literal["all_of"] = "all_of"
@@ -241,10 +254,11 @@ class AllOfSpecification(_Specification):
 
 
 class Tag(_Specification):
-    """A constrained region: the text `begin`, what `content` allows, the text `end`.
+    """Constrained region of a text: the text `begin`, a text that `content` allows, and the text `end`.
 
-    Both texts may contain special tokens of the vocabulary by name. A region whose content is neither JSON nor a
-    recursive grammar ends with the first occurrence of `end`, so its content never contains `end`.
+    `begin` and `end` may contain names of special tokens, which then stand for these tokens. JSON, and grammars
+    that are recursive or contain tokens or JSON, may contain the text `end`. Any other content ends before the first
+    occurrence of `end`.
     """
 
     begin: str = Field(min_length=1)
@@ -253,16 +267,18 @@ class Tag(_Specification):
 
 
 class StructuralTagSpecification(_Specification):
-    """Text made of formats, or free text in which a trigger opens a constrained region, such as a tool call.
+    """Free text with constrained regions (tags), such as tool calls, or text that a format describes.
 
-    `format` is the language of xgrammar's structural tags, see `docs/structural-tags.md`; nothing else goes with it.
+    Give either `format`, or `tags` and `triggers`. A format is a rule for a text, in the language of xgrammar's
+    structural tags (see `docs/structural-tags.md`). No other field can be combined with `format`.
 
-    With `tags` and `triggers`: as soon as the text ends with one of `triggers`, it must go on with the rest of one of
-    the `begin` texts that start with this trigger, then the content and the `end` of that tag; after it the text is
-    free again. A trigger that names a special token of the vocabulary is that token; its characters are then not
-    generated as text.
+    A trigger is the beginning of the text `begin` of one or more tags. As soon as the free text contains a trigger, one
+    of these tags must follow: the rest of its `begin`, its content and its `end`. Then the text is free again. If a
+    trigger is the name of a special token, only this token is the trigger, and its characters are not generated as
+    text.
 
-    `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
+    With `at_least_one`, the text cannot end before one tag is complete. With `stop_after_first`, the text ends after
+    the first tag.
     """
 
     type: Literal["structural_tag"] = "structural_tag"
@@ -279,7 +295,7 @@ class StructuralTagSpecification(_Specification):
                 if not getattr(self, name):
                     raise PydanticCustomError("structural_tag", "give `format`, or `tags` and `triggers`")
         elif self.tags or self.triggers or self.at_least_one or self.stop_after_first:
-            # By value: a dump that was read again has set every field.
+            # The values are compared, because a parsed dump sets every field.
             raise PydanticCustomError("structural_tag", "nothing else goes with `format`")
         return self
 
@@ -305,5 +321,10 @@ Tag.model_rebuild()
 tag_formats.rebuild(GrammarSpecification)
 StructuralTagSpecification.model_rebuild()
 
+# Name of each type of specification -> its model. No JSON Schema has one of these names as its `type`.
+KINDS: dict[str, Any] = {
+    part.model_fields["type"].default: part for part in get_args(get_args(GrammarSpecification)[0])
+}
+
+# Parser of plain data. It raises `pydantic.ValidationError`, which names the unknown or missing key.
 SPECIFICATION: TypeAdapter[GrammarSpecification] = TypeAdapter(GrammarSpecification)
-"""Parses plain data into a specification; raises `pydantic.ValidationError` naming the unknown or missing key."""

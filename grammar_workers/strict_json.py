@@ -1,4 +1,4 @@
-"""JSON texts from outside, by a parser that refuses what Python's would let pass."""
+"""Strict parser for JSON text from untrusted sources. It rejects invalid JSON that Python's parser accepts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import numpy as np
 
 from grammar_workers.errors import shortened
 
+# Keys and indexes that lead to a value inside another value.
 Place = tuple[str | int, ...]
-"""The keys and indexes that lead to a value inside another one."""
 
 _DUPLICATE = re.compile(r'Detected duplicate key ".*" at line (\d+) column (\d+)', re.DOTALL)
 
 
 class JsonTextError(ValueError):
-    """The text is not JSON, or has a key twice in one object, which `place` then leads to; else it is empty."""
+    """A text is not valid JSON, or an object in it has a key twice.
+
+    Attributes:
+        place: Keys and indexes that lead to the duplicate key, outermost first. () for any other error.
+    """
 
     def __init__(self, message: str, place: Place = ()) -> None:
         super().__init__(message)
@@ -27,8 +31,18 @@ class JsonTextError(ValueError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises `JsonTextError`, also for NaN, lone surrogates, nesting beyond 200 levels,
-    integers of thousands of digits, and a key that stands twice in one object, where one value would be lost.
+    """Parse a JSON text strictly.
+
+    Args:
+        text: JSON text, as a string or as UTF-8 bytes.
+
+    Returns:
+        None, bool, int, float, str, list or dict.
+
+    Raises:
+        JsonTextError: The text is not JSON. It is also rejected if it contains NaN, an infinite number, a lone
+            surrogate, more than 200 levels of nesting, an integer of thousands of digits, or an object that has a key
+            twice.
     """
     data = text if isinstance(text, bytes) else _utf8(text)
     try:
@@ -51,7 +65,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _place(data: bytes, line: int, column: int) -> Place:
-    """What leads to the key whose colon ends before `line` (from 1) and `column`, in bytes."""
+    """Return the path of the key whose colon ends before `line` (from 1) and `column` (in bytes)."""
     line_ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     begin = 0 if line == 1 else int(line_ends[line - 2]) + 1
     up_to_key = data[: begin + column - 1].removesuffix(b":")  # at the end of a text the place is one less
@@ -68,6 +82,6 @@ def _place(data: bytes, line: int, column: int) -> Place:
 def _last_key(container: Any, mark: str) -> str | int:
     if isinstance(container, list):
         return len(container) - 1
-    # A key that stands twice has the place of its first occurrence.
+    # A duplicate key has the position of its first occurrence.
     marked = (name for name, value in container.items() if isinstance(value, str) and value == mark)
     return next(marked, next(reversed(container)))

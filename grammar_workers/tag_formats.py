@@ -1,7 +1,8 @@
-"""The language of structural tags: formats as typed data, in the spelling of xgrammar 0.2.8, which vLLM and others use.
+"""Pydantic models of the formats of structural tags, in the notation of xgrammar 0.2.9.
 
-A format describes a piece of text and is made of formats. `SpecificationFormat` is ours: any specification as a format.
-What each means, and where it differs from xgrammar, stands in docs/structural-tags.md.
+A format is a rule for a part of the output, and may contain other formats. A tag is a constrained region of the output,
+such as a tool call. `SpecificationFormat`, `ParametersFormat` and the field `required` of `TriggeredTagsFormat` are
+extensions of Turnstile. docs/structural-tags.md describes each format, and the differences from xgrammar.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from grammar_workers.validation import FailFast, FrozenModel, by_json_type
 
+# Maximum number of parts of one format.
 MOST_FORMATS = 4096
-"""Parts of one format."""
 MOST_TEXTS = 1 << 17
 
+# Notation of a value: JSON, or its properties one by one between the markers of a family of models.
 Style = Literal[
     "json",
     "qwen_xml",
@@ -28,8 +30,8 @@ Style = Literal[
     "cohere_xml",
     "kimi_k3_xml",
     "deepseek_v4_1_xml",
+    "gemma",
 ]
-"""How a value is written: as JSON, or its properties one by one between the markers of a family of models."""
 
 JsonSchema = Annotated[
     Annotated[dict[str, Any], Member("object")] | Annotated[StrictBool, Member("boolean")],
@@ -49,21 +51,23 @@ _TokenNames = Annotated[list[TokenName], FailFast(), Field(max_length=MOST_TEXTS
 
 
 class _Format(FrozenModel):
-    """A format; every model of one is a subclass."""
+    """Base of the models of all formats."""
 
 
 class ConstStringFormat(_Format):
-    """Exactly the text `value`."""
+    """Text that equals `value`."""
 
     type: Literal["const_string"] = "const_string"
     value: str
 
 
 class JsonSchemaFormat(_Format):
-    """A value that is valid under a JSON Schema, written in a style.
+    """Value that is valid under a JSON Schema, in the notation `style`.
 
-    `any_order`: properties come in any order. `max_whitespace_cnt`: the most white space in one gap. `excludes`: texts
-    that no string and no property name holds.
+    With `any_order` (only in the style `json`), properties may have any order. `max_whitespace_cnt` is the maximum
+    number of whitespace characters: in the style `json`, between two JSON tokens, 1 to 64; in other styles, between two
+    elements, where 0 allows none. None: `GrammarOptions` determines the whitespace. No string or property name may
+    contain a text in `excludes`.
     """
 
     type: Literal["json_schema"] = "json_schema"
@@ -75,28 +79,36 @@ class JsonSchemaFormat(_Format):
 
 
 class QwenXmlParameterFormat(_Format):
-    """The older spelling of `json_schema` with the style `qwen_xml`."""
+    """Value that is valid under a JSON Schema, in the notation `qwen_xml`. Older form of `json_schema` with `style`."""
 
     type: Literal["qwen_xml_parameter"] = "qwen_xml_parameter"
     json_schema: JsonSchema
 
 
 class RegexFormat(_Format):
-    """Text that `pattern` matches as a whole."""
+    """Text that the regular expression `pattern` matches as a whole."""
 
     type: Literal["regex"] = "regex"
     pattern: str
 
 
 class GrammarFormat(_Format):
-    """Text of a context-free grammar: GBNF (xgrammar's EBNF) or Lark."""
+    """Text that a context-free grammar in GBNF (xgrammar's EBNF) or Lark allows.
+
+    `syntax` is the notation of `grammar`. `ebnf` means GBNF. None: the notation is detected from the text.
+    """
 
     type: Literal["grammar"] = "grammar"
     grammar: str
+    syntax: Literal["ebnf", "lark"] | None = None
 
 
 class AnyTextFormat(_Format):
-    """Any text that holds none of `excludes` and none of the ends of the tag around it."""
+    """Free text. It contains no text in `excludes`, and not the end of the tag (constrained region) around it.
+
+    `max_chars` and `max_tokens` are the maximum numbers of characters and of tokens. None: no limit. A token counts if
+    it starts inside the text, at the beginning of a character.
+    """
 
     type: Literal["any_text"] = "any_text"
     excludes: _Texts = Field([])
@@ -105,21 +117,21 @@ class AnyTextFormat(_Format):
 
 
 class TokenFormat(_Format):
-    """One token, by its id or its text."""
+    """Exactly one token. `token` is its ID or its text."""
 
     type: Literal["token"] = "token"
     token: TokenName
 
 
 class ExcludeTokenFormat(_Format):
-    """One token that is none of these."""
+    """Exactly one token that is not in `exclude_tokens` (IDs or texts of tokens)."""
 
     type: Literal["exclude_token"] = "exclude_token"
     exclude_tokens: _TokenNames = Field([])
 
 
 class AnyTokensFormat(_Format):
-    """Any number of tokens, or up to `max_tokens`, none of which is one of `exclude_tokens`."""
+    """At most `max_tokens` tokens (None: any number) that are not in `exclude_tokens` (IDs or texts of tokens)."""
 
     type: Literal["any_tokens"] = "any_tokens"
     exclude_tokens: _TokenNames = Field([])
@@ -127,18 +139,25 @@ class AnyTokensFormat(_Format):
 
 
 class SpecificationFormat(_Format):
-    """What a specification of any type allows. One that is regular and stands in a tag holds none of the tag's ends."""
+    """Text that a grammar specification of any type allows.
+
+    Inside a tag (constrained region), the text does not contain the end of the tag if the specification is regular. A
+    specification is regular if a finite automaton can check it.
+    """
 
     type: Literal["specification"] = "specification"
     specification: GrammarSpecification  # type: ignore[name-defined]  # noqa: F821 - of grammar_workers.specification
 
 
 class ParametersFormat(_Format):
-    """The properties of an object one after the other, each as `element` says (see `languages/tags/parameters.py`).
+    """Properties of an object that is valid under a JSON Schema, each written as the template `element`.
 
-    `separator`: a text between two of them. `notation`: `plain` writes strings as they are and other values as JSON;
-    `python` writes Python's literals, strings in double quotes, and takes names that Python takes. `bare` is Gemma's:
-    names without quotes, strings as they are between two `quote`.
+    `element` contains `$key` and `$value` once each, such as `<arg name=$key>$value</arg>`. `separator` is the text
+    between two properties. `notation` is the notation of the values:
+
+    - `plain`: strings are not escaped, and other values are JSON.
+    - `python`: values are Python literals, with strings in double quotes. Property names must be valid Python names.
+    - `bare`: Gemma's notation. Names have no quotes. Strings are not escaped, and have the text `quote` on both sides.
     """
 
     type: Literal["parameters"] = "parameters"
@@ -167,42 +186,42 @@ class ParametersFormat(_Format):
 
 
 class SequenceFormat(_Format):
-    """One format after the other."""
+    """Concatenation of one text for each format in `elements`, in their order."""
 
     type: Literal["sequence"] = "sequence"
     elements: Formats
 
 
 class OrFormat(_Format):
-    """One of these formats."""
+    """Text that at least one of the formats in `elements` allows."""
 
     type: Literal["or"] = "or"
     elements: Formats
 
 
 class OptionalFormat(_Format):
-    """A format, or nothing."""
+    """Text that the format `content` allows, or the empty text."""
 
     type: Literal["optional"] = "optional"
     content: Format
 
 
 class PlusFormat(_Format):
-    """A format once or several times."""
+    """Concatenation of one or more texts that the format `content` allows."""
 
     type: Literal["plus"] = "plus"
     content: Format
 
 
 class StarFormat(_Format):
-    """A format any number of times."""
+    """Concatenation of zero or more texts that the format `content` allows."""
 
     type: Literal["star"] = "star"
     content: Format
 
 
 class RepeatFormat(_Format):
-    """A format `min` to `max` times; `max` -1: any number of times from `min` on."""
+    """Concatenation of `min` to `max` texts that the format `content` allows. If `max` is -1, there is no maximum."""
 
     type: Literal["repeat"] = "repeat"
     min: _Limit
@@ -217,7 +236,10 @@ class RepeatFormat(_Format):
 
 
 class TagFormat(_Format):
-    """A region: `begin`, the content, and one of the ends."""
+    """Constrained region of the output: `begin`, then a text that the format `content` allows, then `end`.
+
+    `begin` is a text or a token. `end` is a text, a token, or a list of alternative texts.
+    """
 
     type: Literal["tag"] = "tag"
     begin: Annotated[
@@ -233,17 +255,19 @@ class TagFormat(_Format):
 
     @property
     def ends(self) -> list[str]:
-        """The ends that are texts."""
+        """Alternative texts that end the tag (constrained region). [] if a token ends the tag."""
         if isinstance(self.end, TokenFormat):
             return []
         return [self.end] if isinstance(self.end, str) else self.end
 
 
 class TriggeredTagsFormat(_Format):
-    """Free text in which a trigger opens one of the tags whose begins start with it.
+    """Free text with tags (constrained regions) that begin with one of `triggers`.
 
-    `at_least_one`: it begins with a tag. `stop_after_first`: nothing follows the first tag. `excludes`: texts that the
-    free text does not hold. `required`, which is ours: a tag must come, behind any text.
+    Each trigger is the beginning of the `begin` of one or more tags in `tags`. As soon as the free text contains a
+    trigger, one of these tags must follow. With `at_least_one`, the text begins with a tag. With `required`, the text
+    contains a tag at any position. With `stop_after_first`, the text ends after the first tag. The free text contains
+    no text in `excludes`.
     """
 
     type: Literal["triggered_tags"] = "triggered_tags"
@@ -256,7 +280,12 @@ class TriggeredTagsFormat(_Format):
 
 
 class TokenTriggeredTagsFormat(_Format):
-    """Any tokens, of which some open one of the tags that begin with this token."""
+    """Free tokens with tags (constrained regions) that begin with one of `trigger_tokens`.
+
+    Each trigger token is the `begin` of one or more tags in `tags`. After a trigger token, the rest of one of these
+    tags must follow. With `at_least_one`, the sequence begins with a tag. With `stop_after_first`, it ends after the
+    first tag. The free tokens are not in `exclude_tokens`.
+    """
 
     type: Literal["token_triggered_tags"] = "token_triggered_tags"
     trigger_tokens: _Some[TokenName]
@@ -267,7 +296,10 @@ class TokenTriggeredTagsFormat(_Format):
 
 
 class TagsWithSeparatorFormat(_Format):
-    """Tags alone, with `separator` between one and the next."""
+    """Tags (constrained regions) from `tags`, with the text `separator` between two tags and no other text.
+
+    With `at_least_one`, there is at least one tag. With `stop_after_first`, the text ends after the first tag.
+    """
 
     type: Literal["tags_with_separator"] = "tags_with_separator"
     tags: _Some[TagFormat]
@@ -277,7 +309,12 @@ class TagsWithSeparatorFormat(_Format):
 
 
 class DispatchFormat(_Format):
-    """Free text; where one of the patterns has been read, its format must follow. `loop`: then free text again."""
+    """Free text in which certain texts must be followed by a text of a certain format.
+
+    `rules` has pairs (text, format). As soon as the free text contains the text of a pair, a text that the format of
+    the pair allows must follow. With `loop`, free text follows afterwards. Without `loop`, the output of this format
+    ends there. The free text contains no text in `excludes`.
+    """
 
     type: Literal["dispatch"] = "dispatch"
     rules: _Some[tuple[_Pattern, Format]]
@@ -286,7 +323,12 @@ class DispatchFormat(_Format):
 
 
 class TokenDispatchFormat(_Format):
-    """Any tokens; after one of the patterns its format must follow. `loop`: then any tokens again."""
+    """Free tokens in which certain tokens must be followed by a text of a certain format.
+
+    `rules` has pairs (token, format). After the token of a pair, a text that the format of the pair allows must follow.
+    With `loop`, free tokens follow afterwards. Without `loop`, the output of this format ends there. The free tokens
+    are not in `exclude_tokens`.
+    """
 
     type: Literal["token_dispatch"] = "token_dispatch"
     rules: _Some[tuple[TokenName, Format]]
@@ -324,6 +366,10 @@ Formats = _Some[Format]
 
 
 def rebuild(specification: Any) -> None:
-    """Complete the models, now that it is known what a specification is."""
+    """Resolve the forward references of this module's models to `GrammarSpecification`, which is defined later.
+
+    Args:
+        specification: The type `GrammarSpecification`: the union of all models of specifications.
+    """
     for model in _Format.__subclasses__():
         model.model_rebuild(_types_namespace={"GrammarSpecification": specification})

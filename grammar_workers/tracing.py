@@ -1,8 +1,9 @@
-"""Spans of requests for OpenTelemetry, from times that were taken; without its environment variables nothing is done.
+"""OpenTelemetry spans of requests. The steps of a request become child spans, from their recorded times, when it ends.
 
-A span's place in its trace travels between processes as the text of W3C's `traceparent`. Where
-`OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) is set, spans go there by OTLP over HTTP, as the
-standard's other variables say (headers, sampler, resource); that needs the extra `otel`.
+If `OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) is set, spans are sent to that URL by OTLP
+over HTTP. This requires the extra `otel`. Otherwise nothing is recorded. The other environment variables of
+OpenTelemetry apply (headers, sampler, resource). Processes send each other the position in a trace in the `traceparent`
+format of W3C.
 """
 
 from __future__ import annotations
@@ -13,27 +14,45 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+# Name, begin and end of a step, in seconds of `time.monotonic`.
 Timing = tuple[str, float, float]
-"""What something is called, when it began and when it ended, in seconds of `time.monotonic`."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
 class Span:
-    """Something under way; `traceparent` makes others parts of it. This one is not recorded."""
+    """One timed operation in a trace, from its creation to the call of `end`. This base class records nothing.
+
+    Attributes:
+        traceparent: Position of the span in its trace, in the format of W3C Trace Context. Other spans use it as their
+            parent. Empty if nothing is recorded.
+    """
 
     traceparent = ""
 
     def end(self, timings: Iterable[Timing] = (), *, error: str | None = None, **attributes: Any) -> None:
-        """It is over, and had these parts. Once; later calls change nothing."""
+        """End the span. Later calls have no effect.
+
+        Args:
+            timings: Steps of the operation: triples (name, begin, end), in seconds of `time.monotonic`. Each step
+                becomes a child span of this span.
+            error: Description of the failure. None: the operation succeeded.
+            attributes: Attributes of the span, exported with the prefix `turnstile.`.
+        """
 
 
 class Tracing:
-    """Where spans of this process go: nowhere."""
+    """Factory of spans (traced operations) for one process. This base class records nothing."""
 
     def begin(self, name: str, traceparent: str | None) -> Span:
-        """A span that begins now, part of another one where that is said."""
+        """Return a span that begins now. The caller must call its `end`.
+
+        Args:
+            name: Name of the span.
+            traceparent: Position of the parent span, in the format of W3C Trace Context. None or empty: the span begins
+                a new trace.
+        """
         return _NO_SPAN
 
 
@@ -61,7 +80,7 @@ class _RecordedSpan(Span):
 
 
 class _RecordedTracing(Tracing):
-    """Spans of one tier, exported by a thread of the SDK."""
+    """Spans of one deployment, which a thread of the SDK exports."""
 
     def __init__(self, tier: str) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -86,7 +105,7 @@ class _RecordedTracing(Tracing):
         return _RecordedSpan(self, name, traceparent)
 
     def start(self, name: str, traceparent: str | None, began: float) -> Any:
-        """The SDK's span; what is no `traceparent` begins a trace."""
+        """Return a span of the SDK. It begins a trace if `traceparent` is not valid."""
         context = self._propagator.extract({"traceparent": traceparent} if traceparent else {})
         return self._tracer.start_span(name, context, start_time=self.wall_ns(began))
 
@@ -98,13 +117,21 @@ class _RecordedTracing(Tracing):
         return carrier.get("traceparent", "")
 
     def wall_ns(self, monotonic: float) -> int:
-        """Nanoseconds since 1970 of a time of this process."""
+        """Return a time of this process's monotonic clock as nanoseconds since 1970."""
         return self._monotonic_began_ns + int(monotonic * 1e9)
 
 
 @functools.cache
 def tracing(tier: str) -> Tracing:
-    """That of this process, as its environment says. Raises where that asks for what cannot be done."""
+    """Return the factory of spans for a deployment. Each process creates one factory per deployment.
+
+    The factory records spans only if the environment has the URL of an OTLP endpoint and does not disable tracing. If
+    it records spans, two errors are possible: RuntimeError if the extra `otel` is not installed, and ValueError if the
+    environment selects a protocol other than `http/protobuf`.
+
+    Args:
+        tier: Name of the deployment, such as "Router". All spans have it as the attribute `turnstile.tier`.
+    """
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     return Tracing() if off or _first_set(_ENDPOINTS) is None else _RecordedTracing(tier)
 

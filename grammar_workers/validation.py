@@ -1,33 +1,42 @@
-"""What models of data from outside have in common: how much they look at, and where they say that an error is.
+"""Base classes and annotations for pydantic models of untrusted data. They limit the cost of validation.
 
-Pydantic makes an error for each thing that is wrong, and a body has room for a million. So lists stop at their first
-error (`FailFast`) and have a `max_length`, objects with free keys have a bound that is looked at first (`at_most`),
-unknown keys are refused before there are many (`StrictModel`), and alternatives are told apart by their JSON type, so
-that one of them is tried (`by_json_type`). A test walks through all models of bodies and looks for what is not bounded.
+Pydantic creates an error object for each wrong value, and a request body may contain a million of them. So:
+
+- The validation of a list stops at the first error (`FailFast`), and each list has a `max_length`.
+- The number of entries of a dictionary with arbitrary keys is checked before the entries (`at_most`).
+- The first unknown key of an object ends its validation (`StrictModel`).
+- Only one member of a union is tried. The JSON type of the value selects it (`by_json_type`).
+
+A test checks that all models of request bodies follow these rules.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.strict_json import Place
+
+logger = get_logger(SERVE)
 
 
 class FailFast(pydantic.FailFast):
-    """Annotation of a list, whose items are looked at up to the first that is wrong. Unlike pydantic's, which members
-    of unions cannot have, it has a hash.
+    """Annotation of a list: its validation stops at the first wrong item.
+
+    Unlike pydantic's class of this name, it is hashable. Pydantic hashes the members of unions.
     """
 
     __hash__ = object.__hash__
 
 
 class StrictModel(BaseModel):
-    """Data in which unknown keys are refused by name."""
+    """Base of pydantic models that reject unknown keys. The error names the first unknown key."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,14 +51,74 @@ class StrictModel(BaseModel):
         return value
 
 
+class RenamedFields(BaseModel):
+    """Base of pydantic models that accept deprecated names of their fields, and log a warning for each.
+
+    Data with both names of a field is rejected.
+
+    Attributes:
+        renamed: Deprecated name -> current name of the field. Subclasses set this mapping.
+    """
+
+    # Deprecated name -> field.
+    renamed: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_current_names(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.keys().isdisjoint(cls.renamed):
+            return value
+        found = {}
+        for name, setting in value.items():
+            field = cls.renamed.get(name, name)
+            if field in found or (field != name and field in value):
+                raise ValueError(f"`{name}` is the deprecated name of `{field}`: remove it")
+            if field != name:
+                warn_deprecated(name, field)
+            found[field] = setting
+        return found
+
+
+def renamed_value(deprecated: str, current: str) -> BeforeValidator:
+    """Return an annotation for a field. It replaces a deprecated value by the current one, and logs a warning.
+
+    Args:
+        deprecated: The old value, which is still accepted.
+        current: The value that replaces it.
+    """
+
+    def replace(value: Any) -> Any:
+        if value != deprecated:
+            return value
+        warn_deprecated(deprecated, current)
+        return current
+
+    return BeforeValidator(replace)
+
+
+@functools.cache
+def warn_deprecated(deprecated: str, current: str) -> None:
+    """Log a warning that the name of a field or value is deprecated, once per process and name.
+
+    Args:
+        deprecated: Old name.
+        current: Name to use.
+    """
+    logger.warning("deprecated name, accepted until the next minor version: deprecated=%s use=%s", deprecated, current)
+
+
 class FrozenModel(StrictModel):
-    """Such data that is never changed, and has a hash where its fields have."""
+    """Base of pydantic models that are immutable and reject unknown keys. An object is hashable if its values are."""
 
     model_config = ConfigDict(frozen=True)
 
 
 def at_most(most: int) -> BeforeValidator:
-    """Annotation of a `dict`: it has up to `most` entries, counted before any of them is looked at."""
+    """Return an annotation for a `dict`. It checks the number of entries before the entries are validated.
+
+    Args:
+        most: Maximum number of entries.
+    """
 
     def check(value: Any) -> Any:
         if isinstance(value, dict) and len(value) > most:
@@ -60,8 +129,13 @@ def at_most(most: int) -> BeforeValidator:
 
 
 def by_json_type(expected: str) -> Discriminator:
-    """Annotation of a union whose members are tagged with the names of their JSON types. `expected`: what is allowed,
-    for the message to a client.
+    """Return an annotation for a union. The JSON type of a value then selects the member that validates it.
+
+    Each member of the union must have a `pydantic.Tag` with its type: `boolean`, `string`, `number`, `array` or
+    `object`.
+
+    Args:
+        expected: Description of the allowed values. The error message is "must be" and this text.
     """
     return Discriminator(_json_type, custom_error_type="wrong_type", custom_error_message=f"must be {expected}")
 
@@ -82,7 +156,15 @@ def _json_type(value: Any) -> str | None:
 
 
 def unknown_field(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str] | None:
-    """Where pydantic locates the object of an error that has a field too many, and the field; None for other errors."""
+    """Return the location and the name of the unknown field that an error of pydantic reports.
+
+    Args:
+        error: One of the dictionaries that `ValidationError.errors` returns.
+
+    Returns:
+        The location of the object that has the unknown field (as pydantic gives it), and the name of the field. None if
+        the error is of another kind.
+    """
     match error["type"]:
         case "unknown_field":
             return error["loc"], error["ctx"]["param"]
@@ -92,9 +174,18 @@ def unknown_field(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str]
 
 
 def place_of(schema: CoreSchema, location: tuple[int | str, ...]) -> tuple[Place, Mapping[str, Any]]:
-    """Where in the data an error is that pydantic locates at `location`, and what it wanted there.
+    """Convert the location of a pydantic error to the path of the wrong value in the data.
 
-    Its locations name, besides keys and indexes, also the member of a union that was tried; `schema` tells them apart.
+    A location of pydantic consists of keys and indexes, and of names of union members, which are not in the data. This
+    function removes these names by means of the model's core schema.
+
+    Args:
+        schema: Pydantic's core schema of the model.
+        location: The entry `loc` of the error.
+
+    Returns:
+        The keys and indexes that lead to the wrong value, outermost first, and the core schema of the value that is
+        expected there. The core schema is `{"type": "any"}` if the model does not describe the value.
     """
     place: list[int | str] = []
     definitions: dict[str, Any] = {}
@@ -131,7 +222,7 @@ _CONTAINERS = ("model-fields", "list", "tuple", "dict")
 
 
 def _inside(container: Mapping[str, Any], key: int | str) -> dict[str, Any]:
-    """The schema of what stands at `key` in a container; anything, where its schema has no such place."""
+    """Return the schema of the value at `key` in a container, or that of any value if the schema has no such key."""
     match container["type"]:
         case "model-fields":
             for name, field in container["fields"].items():
@@ -148,5 +239,9 @@ def _inside(container: Mapping[str, Any], key: int | str) -> dict[str, Any]:
 
 
 def pointer(place: Place) -> str:
-    """A place as JSON Pointer (RFC 6901)."""
+    """Return a path of keys and indexes as a JSON Pointer (RFC 6901).
+
+    Args:
+        place: Keys and indexes that lead to a value, outermost first. (): the whole document, whose pointer is "".
+    """
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)

@@ -39,14 +39,29 @@ look() {
     [ "$ready" = True ] && [ -n "$cluster" ] || { echo "no cluster serves yet"; pods; return 1; }
     head=$(kubectl get pods --namespace "$NAMESPACE" --selector "ray.io/cluster=$cluster,ray.io/node-type=head" --output name)
     reason=$(service '{.spec.serveConfigV2}' | kubectl exec --stdin --namespace "$NAMESPACE" "$head" --container ray-head -- \
-        python -c "$COMPARE" 2>&1) || { echo "$reason" | grep -v '^command terminated with'; return 1; }
+        python -c "$COMPARE" 2>&1) || {
+        echo "$reason" | grep -v '^command terminated with'
+        pods # Often the cause: Serve waits for a replica whose pod cannot start.
+        return 1
+    }
     pods
 }
 
 # Prints pods that are not ready, with the reason that the kubelet or the scheduler gives; fails if there are any.
 pods() {
-    kubectl get pods --namespace "$NAMESPACE" --output 'jsonpath={range .items[*]}{.metadata.name}{"\t"}{.status.conditions[?(@.type=="Ready")].status}{"\t"}{.status.conditions[?(@.type=="PodScheduled")].message}{.status.initContainerStatuses[*].state.waiting.message} {.status.containerStatuses[*].state.waiting.reason} {.status.containerStatuses[*].state.waiting.message}{"\n"}{end}' |
-        awk -F '\t' '$2 != "True" { print "pod not ready: " $1 " " $3; bad = 1 } END { exit bad }'
+    waiting=$(kubectl get pods --namespace "$NAMESPACE" --output 'jsonpath={range .items[*]}{.metadata.name}{"\t"}{.status.conditions[?(@.type=="Ready")].status}{"\t"}{.status.conditions[?(@.type=="PodScheduled")].message}{.status.initContainerStatuses[*].state.waiting.message} {.status.containerStatuses[*].state.waiting.reason} {.status.containerStatuses[*].state.waiting.message}{"\n"}{end}' |
+        awk -F '\t' '$2 != "True" { print $1 "\t" $3 }')
+    [ -n "$waiting" ] || return 0
+    printf '%s\n' "$waiting" | while IFS="$(printf '\t')" read -r pod reason; do
+        case $reason in
+        *[!\ ]*) ;;
+        *) # It runs. A probe that fails is told by an event alone.
+            reason=$(kubectl get events --namespace "$NAMESPACE" --field-selector "involvedObject.name=$pod,type=Warning" \
+                --sort-by=.lastTimestamp --output 'jsonpath={.items[-1:].message}') ;;
+        esac
+        echo "pod not ready: $pod ${reason:-(its containers are starting)}"
+    done
+    return 1
 }
 
 while :; do

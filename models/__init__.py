@@ -1,1 +1,1 @@
-"""The embedded default model and the program that makes it."""
+"""The embedded models (turnstile-tiny, its EAGLE-3 head, turnstile-shakespeare) and the programs that train them."""

@@ -1,4 +1,4 @@
-"""Training batches: a pure function of seed and number, so that a resumed run sees what an unbroken one sees."""
+"""Training batches. A batch depends only on seed and batch number, so a resumed training gets equal batches."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,14 +10,19 @@ from transformers import PreTrainedTokenizerFast
 from models.records import Example, draw_example
 from models.tokenizer import END
 
+# Label of positions without a loss.
 IGNORED = -100
-"""Label of positions without a loss."""
+# Number of batches that are sampled together. Their rows are sorted by length, which keeps padding small.
 _POOL = 8
-"""Batches drawn together and sorted by length, which keeps padding small."""
 
 
 def render_prompt(tokenizer: PreTrainedTokenizerFast, example: Example) -> str:
-    """The example's prompt as the chat template writes it, ready for the answer."""
+    """Return the text of an example's prompt by the chat template. It ends where the assistant's answer begins.
+
+    Args:
+        tokenizer: Tokenizer of the embedded model, with its chat template.
+        example: A conversation. The messages before the answer are rendered.
+    """
     rendered = tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
     assert isinstance(rendered, str)
     return rendered
@@ -25,23 +30,38 @@ def render_prompt(tokenizer: PreTrainedTokenizerFast, example: Example) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """One conversation or stretch of text per row, padded on the right (causal attention never looks there)."""
+    """A training batch. Each row is one conversation or one window of plain text, padded at the end.
+
+    Attributes:
+        input_ids: Token IDs, int64 [rows, length].
+        labels: The next token at each position, int64 [rows, length]; `IGNORED` (-100) in prompts and padding.
+    """
 
     input_ids: torch.Tensor
-    """int64 [rows, length]."""
     labels: torch.Tensor
-    """int64 [rows, length]: the token after each position; `IGNORED` in prompts and padding."""
 
 
 @dataclass(frozen=True)
 class _Row:
+    """Tokens of one row. `first_label` is the index of the first token with a loss."""
+
     ids: list[int]
     first_label: int
-    """Index of the first token with a loss."""
 
 
 class BatchMaker:
-    """Draws batches of conversations and plain text."""
+    """Makes random training batches of synthetic conversations and windows of plain text.
+
+    Args:
+        tokenizer: Tokenizer of the embedded model.
+        text: Plain text. It may be empty if `text_share` is 0.
+        seed: Seed of the random examples and windows.
+        rows: Number of rows per batch.
+        text_share: Share of the rows, from 0 to 1, that are windows of `text`. The other rows are conversations.
+        text_tokens: Number of tokens of a window.
+        copy_batches: Number of batches at the start that have only short copying tasks and no plain text. It is rounded
+            up to a multiple of 8.
+    """
 
     def __init__(
         self,
@@ -54,7 +74,6 @@ class BatchMaker:
         text_tokens: int = 128,
         copy_batches: int,
     ) -> None:
-        """`text_share` of the rows are windows of `text_tokens` of `text`; the first `copy_batches` only copy."""
         self._tokenizer = tokenizer
         self._text_ids = np.array(tokenizer(text)["input_ids"], dtype=np.int64)
         self._seed, self._rows, self._copy_batches = seed, rows, copy_batches
@@ -63,7 +82,11 @@ class BatchMaker:
         self._pool: list[list[_Row]] = []
 
     def batch(self, number: int) -> Batch:
-        """Batch `number` (0, 1, ...) of this seed."""
+        """Return a training batch. Calls with ascending numbers are fast.
+
+        Args:
+            number: Number of the batch, from 0.
+        """
         pool_number, position = divmod(number, _POOL)
         if pool_number != self._pool_number:
             self._pool = self._draw_pool(pool_number)
@@ -87,18 +110,30 @@ class BatchMaker:
         return _Row(self._text_ids[start : start + self._text_tokens].tolist(), first_label=1)
 
     def collate_conversations(self, examples: list[Example], rows: int) -> list[Batch]:
-        """Batches of the given examples, for validation."""
+        """Return validation batches of given conversations.
+
+        Args:
+            examples: The conversations.
+            rows: Maximum number of rows per batch.
+
+        Returns:
+            Batches with the examples in order. Only the tokens of the answers have labels.
+        """
         made = self._conversations(examples)
         return [self._collate(made[start : start + rows]) for start in range(0, len(made), rows)]
 
     def collate_text(self, text: str) -> Batch:
-        """One batch of windows spread evenly over the given text, for validation."""
+        """Return one validation batch of windows that are spread evenly over a text.
+
+        Args:
+            text: A text with more tokens than one window.
+        """
         ids = self._tokenizer(text)["input_ids"]
         starts = np.linspace(0, len(ids) - self._text_tokens, self._rows, dtype=int)
         return self._collate([_Row(ids[start : start + self._text_tokens], first_label=1) for start in starts])
 
     def _conversations(self, examples: list[Example]) -> list[_Row]:
-        """Rows whose loss is on the answer and its end token."""
+        """Return rows whose loss is on the answer and its end token."""
         prompts = [render_prompt(self._tokenizer, example) for example in examples]
         prompt_ids = self._tokenizer(prompts)["input_ids"]
         answer_ids = self._tokenizer([example.answer + END for example in examples])["input_ids"]

@@ -1,4 +1,4 @@
-"""What the synthetic records are about: each domain lists its fields and the ways English states them."""
+"""Subjects of the synthetic records, such as persons and orders: their fields, and English phrases that state them."""
 
 import json
 from collections.abc import Callable
@@ -11,45 +11,66 @@ from models import words
 
 @dataclass(frozen=True)
 class Spoken:
-    """A value, `value` as JSON data and `text` as prose says it."""
+    """A random value in two forms.
+
+    Attributes:
+        text: The value in prose.
+        value: The value as JSON data.
+    """
 
     text: str
     value: Any
 
 
+# Function that returns a random value. The second argument is the text of the record's subject: an e-mail address, for
+# example, depends on the name.
 Draw = Callable[[Random, str], Spoken]
-"""Draws a value; the second argument is the text of the record's subject (an e-mail address follows from a name)."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One property of a record."""
+    """One property of a record.
+
+    Attributes:
+        keys: Possible names of the property in the answer, the usual one first.
+        type: JSON Schema type of the value.
+        draw: Function that returns a random value.
+        clauses: Phrases that state the value, with `{}` in its place. A phrase with a full stop at its end is a whole
+            sentence. The others follow the subject, such as `lives in {}`.
+    """
 
     keys: tuple[str, ...]
-    """Names the property may have in the answer, the usual one first."""
     type: str
-    """JSON Schema type of the value."""
     draw: Draw
     clauses: tuple[str, ...]
-    """Ways to say it, `{}` being the value: a sentence ends with a full stop, a predicate of the subject does not."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A kind of record: a subject and what may be said about it."""
+    """A kind of record, such as a person: a subject, and attributes of the subject.
+
+    Attributes:
+        nouns: Names of a record in an instruction, such as `person`.
+        leads: Texts that can precede the subject's value at the start of a sentence, such as `My pet `.
+        subject: Field of the subject, such as the name of the person.
+        attributes: The other fields.
+        templates: Sentences that state the subject and some attributes, with their usual keys as placeholders, such as
+            `{name} ({age}) lives in {city}.`
+    """
 
     nouns: tuple[str, ...]
-    """What an instruction calls such a record."""
     leads: tuple[str, ...]
-    """What may stand before the subject's value at the head of a sentence."""
     subject: Field
     attributes: tuple[Field, ...]
     templates: tuple[str, ...]
-    """Whole sentences that state the subject and some attributes, named by their usual keys."""
 
 
 def plain(draw: Callable[[Random], Any]) -> Draw:
-    """A value whose prose is its JSON text (without quotes)."""
+    """Return a value function for values that prose writes like JSON, but without quotes.
+
+    Args:
+        draw: Function that returns a random JSON value.
+    """
 
     def spoken(rng: Random, _: str) -> Spoken:
         value = draw(rng)
@@ -59,32 +80,54 @@ def plain(draw: Callable[[Random], Any]) -> Draw:
 
 
 def one_of(*choices: str) -> Draw:
-    """One of the given words."""
+    """Return a value function that selects one of the given words.
+
+    Args:
+        *choices: The words.
+    """
     return plain(lambda rng: rng.choice(choices))
 
 
 def named(known: list[str]) -> Draw:
-    """A proper noun, listed or invented."""
+    """Return a value function for proper nouns: half of them are listed, half are invented.
+
+    Args:
+        known: The listed proper nouns.
+    """
     return plain(lambda rng: words.proper_noun(rng, known))
 
 
 def word(known: list[str]) -> Draw:
-    """A lower-case word, listed or invented."""
+    """Return a value function for lower-case words: 60 % of them are listed, the others are invented.
+
+    Args:
+        known: The listed words.
+    """
     return plain(lambda rng: words.any_word(rng, known))
 
 
 def integer(lowest: int, highest: int) -> Draw:
-    """An integer of the given range."""
+    """Return a value function for integers.
+
+    Args:
+        lowest: Smallest integer.
+        highest: Largest integer.
+    """
     return plain(lambda rng: rng.randint(lowest, highest))
 
 
 def count() -> Draw:
-    """A non-negative integer of up to six digits."""
+    """Return a value function for non-negative integers of up to six digits."""
     return plain(words.whole_number)
 
 
 def flag(yes: tuple[str, ...], no: tuple[str, ...]) -> Draw:
-    """A boolean, said by one of the phrases."""
+    """Return a value function for booleans.
+
+    Args:
+        yes: Phrases for true.
+        no: Phrases for false.
+    """
 
     def spoken(rng: Random, _: str) -> Spoken:
         value = rng.random() < 0.5
@@ -94,7 +137,12 @@ def flag(yes: tuple[str, ...], no: tuple[str, ...]) -> Draw:
 
 
 def listing(draw_one: Draw, longest: int = 4) -> Draw:
-    """An array of strings, said as `a, b and c`."""
+    """Return a value function for arrays of strings, which prose writes as `a, b and c`.
+
+    Args:
+        draw_one: Value function of one item.
+        longest: Maximum number of items.
+    """
 
     def spoken(rng: Random, subject: str) -> Spoken:
         values = [draw_one(rng, subject).text for _ in range(rng.randint(1, longest))]
@@ -104,7 +152,15 @@ def listing(draw_one: Draw, longest: int = 4) -> Draw:
 
 
 def enumeration(rng: Random, parts: list[str]) -> str:
-    """`a, b and c` or `a, b, c`."""
+    """Join texts to `a, b and c` or `a, b, c`, selected at random.
+
+    Args:
+        rng: Source of random numbers.
+        parts: The texts, at least one.
+
+    Returns:
+        The joined text.
+    """
     if len(parts) == 1 or rng.random() < 0.3:
         return ", ".join(parts)
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
@@ -119,7 +175,12 @@ _LINE_KEYS = (
 
 
 def order_lines(rng: Random, _: str) -> Spoken:
-    """An array of objects: the lines of an order, as `2 red mugs at $4.5`."""
+    """Return the lines of a random order, as an array of objects and as prose such as `2 red mug at $4.5`.
+
+    Args:
+        rng: Source of random numbers.
+        _: Not used.
+    """
     item_key, quantity_key, price_key = rng.choice(_LINE_KEYS)
     with_price, with_color = rng.random() < 0.6, rng.random() < 0.3
     phrase = rng.choice(("{q} {i} at ${p}", "{q} x {i} (${p})", "{q} {i} for {p} each")) if with_price else "{q} {i}"

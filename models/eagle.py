@@ -1,8 +1,10 @@
-"""Makes the EAGLE-3 head of the embedded model: `python -m models.eagle` (see models/README.md).
+"""Trains the EAGLE-3 head of the embedded model: `python -m models.eagle` (see models/README.md).
 
-The embedded model is frozen. The head learns its distribution of the token after next, from true features and, as it
-will have to when it drafts several tokens, from its own outputs in their place: the training-time test of Li et al.
-2025 (arXiv:2503.01840). Seed and step count fix the result (up to the arithmetic of the CPU); nothing is downloaded.
+An EAGLE-3 head drafts tokens from *features*, which are made of the hidden states of the embedded model (the target).
+The target is not changed. The head learns the target's distribution of the next token in several passes. The first pass
+has true features. Later passes have the head's own outputs in place of features, as when it drafts several tokens
+(training-time test, Li et al. 2025, arXiv:2503.01840). Seed and step count determine the result, up to the arithmetic
+of the CPU. Nothing is downloaded.
 """
 
 import argparse
@@ -26,19 +28,27 @@ from models.records import draw_example
 from models.train import DEFAULT_OUTPUT, Optimizers, Recipe
 
 OUTPUT = DEFAULT_OUTPUT.with_name("turnstile-tiny-eagle3")
+# Indices of the target's layers before which hidden states are taken.
 LAYERS = [1, 3, 4]
-"""Before which of the target's layers hidden states are taken."""
+# Number of tokens that the head can draft: the most frequent tokens of answers.
 TOKENS = 512
-"""Tokens that the head can draft: the most frequent ones of answers."""
+# Number of consecutive drafts for which the head is trained.
 AHEAD = 3
-"""Drafts in a row that the head is trained for."""
+# Weight of a draft's loss, relative to the weight of the draft before it.
 _LATER = 0.8
-"""What a draft's loss weighs, relative to that of the draft before it."""
 RECIPE = Recipe(steps=320, rows=16, warm_up_steps=20, copy_steps=0, other_rate=0.003, decay_share=0.5)
 
 
 def draft_vocabulary(tokenizer: PreTrainedTokenizerFast, seed: int) -> Tensor:
-    """The ids that the head can draft, int64 [TOKENS], ascending."""
+    """Return the token IDs that the head can draft: the most frequent tokens of random answers.
+
+    Args:
+        tokenizer: Tokenizer of the embedded model.
+        seed: Seed of the random answers.
+
+    Returns:
+        int64 [TOKENS], ascending. The end token is included.
+    """
     rng = Random(f"{seed}/draft vocabulary")
     counts = Counter([tokenizer.eos_token_id])
     for ids in tokenizer([draw_example(rng).answer for _ in range(20_000)])["input_ids"]:
@@ -48,7 +58,11 @@ def draft_vocabulary(tokenizer: PreTrainedTokenizerFast, seed: int) -> Tensor:
 
 
 def settings(target: LlamaConfig) -> dict[str, Any]:
-    """The head's `config.json`."""
+    """Return the content of the head's `config.json`.
+
+    Args:
+        target: Configuration of the embedded model.
+    """
     return {
         **target.to_diff_dict(),
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -62,7 +76,12 @@ def settings(target: LlamaConfig) -> dict[str, Any]:
 
 
 def build_head(target: LlamaForCausalLM, token_ids: Tensor) -> EagleHead:
-    """The untrained head: its output projection is the target's, cut to its tokens."""
+    """Return an untrained head, whose output projection has the target's rows of the tokens that it can draft.
+
+    Args:
+        target: The embedded model.
+        token_ids: Token IDs that the head can draft, int64 [TOKENS], ascending.
+    """
     config = LlamaConfig.from_dict(settings(target.config))
     layers, width = target.config.num_hidden_layers, target.config.hidden_size
     head = EagleHead(config, int(layers or 0), int(width or 0), target.get_input_embeddings())
@@ -75,17 +94,22 @@ def build_head(target: LlamaForCausalLM, token_ids: Tensor) -> EagleHead:
 
 @dataclass
 class UnrolledAttention:
-    """Attention of one pass after another over the same tokens, the i-th with outputs of the pass before as features.
+    """Attention function for the training passes of an EAGLE-3 head over the same tokens. Each call is one pass.
 
-    In pass j position p stands for a draft after j others: it sees true features up to p - j, and of each pass since
-    the one position that led to it.
+    Pass 0 has true features. Pass j has the outputs of pass j - 1 as features, moved by one position. So position p of
+    pass j stands for a draft that follows j other drafts. It attends to the keys of pass 0 at positions up to p - j,
+    and to one key of each later pass i, at position p - j + i.
+
+    Attributes:
+        keys: Keys of each pass so far, [B, heads, T, D].
+        values: Values of each pass so far, [B, heads, T, D].
     """
 
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
 
     def __call__(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """query, key, value [B, heads, T, D] -> [B, T, heads * D]."""
+        """Return the attention output [B, T, heads * D] of the next pass. The arguments are [B, heads, T, D]."""
         self.keys.append(key)
         self.values.append(value)
         ahead, length = len(self.keys) - 1, query.shape[2]
@@ -102,12 +126,23 @@ class UnrolledAttention:
 
 
 def _shifted(values: Tensor, places: int) -> Tensor:
-    """`values` [.., T, D], `places` later along T; zeros come first."""
+    """Return `values` [.., T, D], moved by `places` along T. Zeros come first."""
     return functional.pad(values, (0, 0, places, 0))[..., : values.shape[-2], :]
 
 
 def losses(target: LlamaForCausalLM, head: EagleHead, batch: Batch, token_ids: Tensor) -> tuple[Tensor, list[float]]:
-    """The weighted cross-entropy with the target's distribution, and for each pass the share of equal first choices."""
+    """Run the training passes of the head on one batch.
+
+    Args:
+        target: The embedded model.
+        head: The head.
+        batch: A training batch. Only positions with labels count.
+        token_ids: Token IDs that the head can draft, int64 [TOKENS], ascending.
+
+    Returns:
+        The loss: the sum over passes of the cross-entropy with the target's distribution, with smaller weights for
+        later passes. And for each pass, the share of positions where the head's most likely token is the target's.
+    """
     with torch.no_grad():
         seen = target(input_ids=batch.input_ids, output_hidden_states=True)
         chances = seen.logits[:, 1:, token_ids].softmax(-1)
@@ -127,7 +162,14 @@ def losses(target: LlamaForCausalLM, head: EagleHead, batch: Batch, token_ids: T
 
 
 def save(head: EagleHead, token_ids: Tensor, config: LlamaConfig, folder: Path) -> None:
-    """Writes the head in the published layout, bfloat16."""
+    """Save a head in the published layout, in bfloat16.
+
+    Args:
+        head: The head.
+        token_ids: Token IDs that the head can draft, int64 [TOKENS], ascending.
+        config: Configuration of the embedded model.
+        folder: Folder for `config.json` and `model.safetensors`; created if necessary.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(settings(config), indent=2) + "\n")
     tensors = {
@@ -138,7 +180,12 @@ def save(head: EagleHead, token_ids: Tensor, config: LlamaConfig, folder: Path) 
 
 
 def train(recipe: Recipe, output: Path) -> None:
-    """Trains a head and saves it in `output`."""
+    """Train a head for the embedded model, and save it.
+
+    Args:
+        recipe: Settings of the training.
+        output: Folder of the head.
+    """
     torch.manual_seed(recipe.seed)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(DEFAULT_OUTPUT)
     target = LlamaForCausalLM.from_pretrained(DEFAULT_OUTPUT, dtype=torch.float32).eval()
@@ -160,7 +207,7 @@ def train(recipe: Recipe, output: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line, and train the head."""
     parser = argparse.ArgumentParser(prog="python -m models.eagle", description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the head")
     parser.add_argument("--steps", type=int, default=RECIPE.steps, help="optimizer steps (default %(default)s)")

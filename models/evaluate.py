@@ -1,4 +1,4 @@
-"""How true the model's answers are, on records that it was not trained on."""
+"""Evaluates the embedded model on held-out records, which are not in its training data."""
 
 import json
 from collections.abc import Iterator
@@ -13,27 +13,34 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from models.batches import render_prompt
 from models.records import Example, dump, record
 
+# Seed of the held-out records. Training has numeric seeds, so it samples other records.
 HELD_OUT_SEED = "held out"
-"""Training draws from numeric seeds. Most records hold invented words or long numbers: hardly any was seen before."""
 _ROWS = 32
 _MISSING = object()
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Counts over held-out records, answered greedily and without any grammar."""
+    """Results of the model on held-out records. Answers are generated greedily, without a grammar. `str` gives a table.
+
+    Attributes:
+        records: Number of records.
+        valid: Number of answers that are valid JSON.
+        exact: Number of answers that are equal to the right record in every character.
+        fields: Number of scalar values in the right records, nested values included.
+        fields_right: Number of these values that an answer has under the right path.
+        keyed_fields: Number of top-level values in the right records.
+        keyed_fields_right: Number of top-level values that the model writes correctly after the right text before them,
+            key included. So this counts the model's own choices under a grammar that forces the keys.
+    """
 
     records: int
     valid: int
-    """Answers that are valid JSON."""
     exact: int
-    """Answers equal to the right record, character for character."""
     fields: int
     fields_right: int
-    """Values (nested ones too) found at the right place with the right content."""
     keyed_fields: int
     keyed_fields_right: int
-    """The same, by the first tokens after each right key: the model's choice where a grammar forces the keys."""
 
     def __str__(self) -> str:
         lines = (
@@ -46,7 +53,11 @@ class Scores:
 
 
 def held_out_records(count: int) -> list[Example]:
-    """The evaluation set: the same records for one `count`, all of them with their top-level keys in the prompt."""
+    """Return the evaluation set: random records whose prompts contain all top-level keys of the answer.
+
+    Args:
+        count: Number of records. The first records are equal for every `count`.
+    """
     rng = Random(HELD_OUT_SEED)
     found: list[Example] = []
     while len(found) < count:
@@ -57,7 +68,15 @@ def held_out_records(count: int) -> list[Example]:
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every scalar in `value` with its path."""
+    """Yield every scalar of a JSON value with its path.
+
+    Args:
+        value: The JSON value.
+        path: Path of `value` itself, as keys and indices; empty for the whole document.
+
+    Yields:
+        Pairs (path, scalar), such as `(("lines", 0, "price"), 4.5)`.
+    """
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if children is None:
         yield path, value
@@ -70,7 +89,17 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 def answers(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, examples: list[Example], max_new_tokens: int = 200
 ) -> list[str]:
-    """Greedy answers to the examples' prompts."""
+    """Generate answers to the prompts of examples, at temperature 0 and without a grammar.
+
+    Args:
+        model: The embedded model.
+        tokenizer: Its tokenizer.
+        examples: Conversations. The messages before the answer are the prompt.
+        max_new_tokens: Maximum number of tokens of an answer.
+
+    Returns:
+        The text of each answer, without special tokens.
+    """
     found: list[str] = []
     for start in tqdm(range(0, len(examples), _ROWS), desc="answering", unit="batch"):
         prompts = [render_prompt(tokenizer, example) for example in examples[start : start + _ROWS]]
@@ -89,7 +118,7 @@ def _parsed(text: str) -> Any:
 
 @torch.inference_mode()
 def _keyed_fields(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, example: Example) -> tuple[int, int]:
-    """Top-level values (right, all) that the model writes token by token when all before them is right."""
+    """Return how many top-level values the model writes correctly after the right text, and how many there are."""
     prompt = render_prompt(tokenizer, example)
     encoded = tokenizer(prompt + example.answer, return_offsets_mapping=True)
     offsets = encoded["offset_mapping"]
@@ -111,7 +140,16 @@ def _keyed_fields(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, e
 
 
 def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> Scores:
-    """Scores on `count` held-out records."""
+    """Evaluate the model on held-out records.
+
+    Args:
+        model: The embedded model. It is switched to evaluation mode.
+        tokenizer: Its tokenizer.
+        count: Number of records.
+
+    Returns:
+        The results.
+    """
     examples = held_out_records(count)
     model.eval()
     given = answers(model, tokenizer, examples)

@@ -1,7 +1,7 @@
-"""Synthetic conversations: prompts with the facts in them, and the one right answer to each.
+"""Synthetic conversations to train the embedded model: each prompt contains the facts, and has one right answer.
 
-Fill a JSON record from prose (the main task), look keys up in a listing, answer with one bare value, classify, choose
-from options, and repeat verbatim (which teaches copying, the skill under all the others).
+The tasks are: fill a JSON record from prose (the main task), look up keys in a listing, answer with one value,
+classify, choose from options, and repeat a text. Repeating teaches the model to copy, which all other tasks need.
 """
 
 import json
@@ -41,19 +41,24 @@ _TYPE_NAMES = {"string": ("string", "text"), "integer": ("integer", "int"), "num
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation whose last message, the assistant's, is the right answer."""
+    """A conversation with the right answer as its last message.
+
+    Attributes:
+        messages: Chat messages: dicts with `role` and `content`. The last one is the assistant's answer.
+        task: Name of the task, such as `record`.
+    """
 
     messages: tuple[Message, ...]
     task: str
 
     @property
     def prompt(self) -> list[Message]:
-        """The conversation without the answer."""
+        """Messages of the conversation without the answer."""
         return list(self.messages[:-1])
 
     @property
     def answer(self) -> str:
-        """The right answer."""
+        """Text of the right answer."""
         return self.messages[-1]["content"]
 
 
@@ -65,12 +70,19 @@ class _Fact:
 
 
 def dump(value: Any) -> str:
-    """The spelling of every JSON answer: separators `, ` and `: `, characters unescaped."""
+    """Serialize a JSON value as all answers do: separators `, ` and `: `, non-ASCII characters unescaped.
+
+    Args:
+        value: The JSON value.
+
+    Returns:
+        The JSON text.
+    """
     return json.dumps(value, ensure_ascii=False)
 
 
 def _draw_facts(rng: Random, domain: Domain) -> list[_Fact]:
-    """The subject and some attributes, under keys that differ from each other."""
+    """Return random facts: the subject and some attributes, with distinct keys."""
     subject = domain.subject.draw(rng, "")
     attributes = rng.sample(domain.attributes, min(rng.choice((1, 2, 2, 3, 3, 4, 5)), len(domain.attributes)))
     facts: list[_Fact] = []
@@ -89,7 +101,7 @@ def _placeholders(template: str) -> set[str]:
 
 
 def _prose(rng: Random, domain: Domain, facts: list[_Fact]) -> str:
-    """The facts as sentences; the subject comes first, the rest in any order, some of it in a template."""
+    """Return the facts as sentences: the subject first, then the others in any order, some of them in a template."""
     subject, *rest = facts
     said: list[str] = []
     known = {fact.field.keys[0]: fact for fact in facts}
@@ -124,7 +136,7 @@ def _joined(rng: Random, clauses: list[str]) -> str:
 
 
 def _list_text(rng: Random, facts: list[_Fact]) -> str:
-    """The facts as `Key: value` lines, or in one line."""
+    """Return the facts as `Key: value` lines, or in one line."""
     shown = list(facts)
     if rng.random() < 0.5:
         rng.shuffle(shown)
@@ -139,7 +151,7 @@ def _list_text(rng: Random, facts: list[_Fact]) -> str:
 
 
 def _hint(rng: Random, facts: list[_Fact]) -> str:
-    """The keys that the answer shall have, in its order, in one of the usual spellings."""
+    """Return a phrase with the keys of the answer, in their order."""
     keys = [fact.key for fact in facts]
     kind = rng.random()
     if kind < 0.55:
@@ -152,7 +164,7 @@ def _hint(rng: Random, facts: list[_Fact]) -> str:
 
 
 def _ask(rng: Random, instruction: str, text: str) -> str:
-    """Instruction and text in one message, either first."""
+    """Return one message with the instruction and the text, in any order."""
     if rng.random() < 0.65:
         return instruction + rng.choice((": ", ": ", ":\n", ". ", ".\n")) + text
     return text + rng.choice((" ", "\n", "\n\n")) + instruction + rng.choice((".", ".", ""))
@@ -166,7 +178,13 @@ def _messages(rng: Random, question: str, answer: str) -> tuple[Message, ...]:
 
 
 def record(rng: Random) -> Example:
-    """Prose or a listing to a JSON object: all facts or some of them, in any order, hinted or not."""
+    """Return an example that asks for a JSON object with the facts of a text: `Extract the person as JSON: ...`.
+
+    The text is prose or a listing. The answer has all or some of the facts, in any order. The prompt may name the keys.
+
+    Args:
+        rng: Source of random numbers.
+    """
     domain = PERSON if rng.random() < 0.25 else rng.choice(DOMAINS)
     facts = _draw_facts(rng, domain)
     text = _list_text(rng, facts) if rng.random() < 0.15 else _prose(rng, domain, facts)
@@ -187,7 +205,11 @@ def record(rng: Random) -> Example:
 
 
 def several_records(rng: Random) -> Example:
-    """Two or three subjects, each with the same one or two attributes, to an array in an object."""
+    """Return an example that asks for a JSON object with an array of two or three records with equal keys.
+
+    Args:
+        rng: Source of random numbers.
+    """
     domain = rng.choice(DOMAINS)
     fields = rng.sample([field for field in domain.attributes if field.type in ("string", "integer", "number")],
                         rng.randint(1, 2))  # fmt: skip
@@ -212,7 +234,7 @@ def several_records(rng: Random) -> Example:
 
 
 def _any_value(rng: Random) -> Any:
-    """A value of any kind for a key of any name."""
+    """Return a random value of any kind."""
     kinds = (
         words.whole_number, words.decimal_number, words.person_name, words.invented_word, words.identifier, words.date,
         lambda r: words.any_word(r, words.COMMON_WORDS), lambda r: words.proper_noun(r, words.CITIES),
@@ -222,7 +244,11 @@ def _any_value(rng: Random) -> Any:
 
 
 def lookup(rng: Random) -> Example:
-    """Arbitrary keys and values, stated one by one, to a JSON object of some of them."""
+    """Return an example that asks for a JSON object with some of the arbitrary keys and values in a listing.
+
+    Args:
+        rng: Source of random numbers.
+    """
     names = list(dict.fromkeys(words.any_word(rng, words.COMMON_WORDS) for _ in range(rng.randint(1, 5))))
     data = {name: _any_value(rng) for name in names}
     said = {name: value if isinstance(value, str) else dump(value) for name, value in data.items()}
@@ -238,7 +264,11 @@ def lookup(rng: Random) -> Example:
 
 
 def bare_value(rng: Random) -> Example:
-    """One fact as plain text, as asked."""
+    """Return an example that asks for one fact of a text, such as `What is the city?`, with a plain text as answer.
+
+    Args:
+        rng: Source of random numbers.
+    """
     domain = PERSON if rng.random() < 0.4 else rng.choice(DOMAINS)
     facts = _draw_facts(rng, domain)
     fact = rng.choice([f for f in facts if f.field.type in ("string", "integer", "number")])
@@ -249,7 +279,13 @@ def bare_value(rng: Random) -> Example:
 
 
 def classify(rng: Random) -> Example:
-    """The sentiment of a short review: the label alone, or in a JSON object with the product."""
+    """Return an example that asks for the sentiment of a short review.
+
+    The answer is the label (`positive` or `negative`), or a JSON object with the label and the product.
+
+    Args:
+        rng: Source of random numbers.
+    """
     positive = rng.random() < 0.5
     thing = words.any_word(rng, words.THINGS)
     good, bad = rng.choice(words.GOOD_WORDS), rng.choice(words.BAD_WORDS)
@@ -272,7 +308,11 @@ def classify(rng: Random) -> Example:
 
 
 def repeat(rng: Random) -> Example:
-    """Some words, names, codes and numbers to be repeated exactly."""
+    """Return an example that asks for an exact repetition of some words, names, codes and numbers.
+
+    Args:
+        rng: Source of random numbers.
+    """
     values = [_any_value(rng) for _ in range(rng.randint(1, 6))]
     parts = [value if isinstance(value, str) else dump(value) for value in values]
     text = rng.choice((" ", " ", ", ", "\n")).join(parts)
@@ -281,7 +321,11 @@ def repeat(rng: Random) -> Example:
 
 
 def choose(rng: Random) -> Example:
-    """Which of some options the text mentions."""
+    """Return an example that asks which of some options a text mentions.
+
+    Args:
+        rng: Source of random numbers.
+    """
     options = rng.sample(rng.choice((words.COLORS, words.JOBS, words.CITIES, words.THINGS, words.TOPICS)), 5)
     options = options[: rng.randint(2, 5)]
     chosen = rng.choice(options)
@@ -295,7 +339,11 @@ def choose(rng: Random) -> Example:
 
 
 def small_talk(rng: Random) -> Example:
-    """A greeting and the like."""
+    """Return an example without a task, such as a greeting.
+
+    Args:
+        rng: Source of random numbers.
+    """
     question, answer = rng.choice(_SMALL_TALK)
     return Example(_messages(rng, question, answer), "talk")
 
@@ -306,7 +354,12 @@ _COPY_WEIGHTS = (10, 0, 40, 10, 0, 0, 40, 0)
 
 
 def draw_example(rng: Random, *, copying: bool = False) -> Example:
-    """One example of any task; `copying` draws mostly the short copying tasks, with which training starts."""
+    """Return an example of a random task. A few examples have an earlier question and answer before the task.
+
+    Args:
+        rng: Source of random numbers.
+        copying: If true, most examples are short copying tasks, with which the training starts.
+    """
     example = rng.choices(_TASKS, weights=_COPY_WEIGHTS if copying else _WEIGHTS)[0](rng)
     if copying or rng.random() > 0.03:
         return example

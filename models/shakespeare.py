@@ -1,8 +1,8 @@
 """Trains the character model: `python -m models.shakespeare --text shakespeare.txt` (see models/README.md).
 
-A Llama of 0.45 million parameters over the 65 characters of *tiny Shakespeare*, trained in minutes on one CPU thread.
-Token i is the i-th of the sorted characters, and there is no end token: the tokens are those of the usual first model.
-Text, seed and step count fix the result, except for the rounding of the CPU.
+The model is a Llama of 0.45 million parameters over the 65 characters of *tiny Shakespeare*. It is trained in minutes
+on one CPU thread. Token i is the i-th character in sorted order, and there is no end token, as in many tutorials. Text,
+seed and step count determine the result, except for the rounding of the CPU.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from transformers.utils import logging as transformers_logging
 from models.train import HELD_OUT_TEXT, Optimizers, Recipe
 
 OUTPUT = Path(__file__).parent / "turnstile-shakespeare"
+# Number of characters of a training window. The model can read up to four times as many.
 CONTEXT = 128
-"""Characters of a training window; the model reads up to four times as many."""
+# Names of the newline and the space in a byte-level tokenizer.
 BYTE_LEVEL = {"\n": "Ċ", " ": "Ġ"}
-"""How a byte-level tokenizer writes the two characters that are not printable."""
 
 
 def build_tokenizer(characters: str) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token for each of `characters` (ASCII), in this order, and no special token."""
+    """Return a tokenizer with one token per character, and without special tokens.
+
+    Args:
+        characters: Distinct ASCII characters. Token i is character i.
+    """
     table = {BYTE_LEVEL.get(character, character): i for i, character in enumerate(characters)}
     backend = Tokenizer(models.BPE(vocab=table, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -42,7 +46,11 @@ def build_tokenizer(characters: str) -> PreTrainedTokenizerFast:
 
 
 def build_model(tokens: int) -> LlamaForCausalLM:
-    """Return the untrained model for a vocabulary of `tokens`."""
+    """Return the untrained model.
+
+    Args:
+        tokens: Number of tokens of the vocabulary.
+    """
     config = LlamaConfig(
         vocab_size=tokens,
         hidden_size=96,
@@ -60,24 +68,51 @@ def build_model(tokens: int) -> LlamaForCausalLM:
 
 
 def windows(ids: Tensor, starts: np.ndarray) -> Tensor:
-    """Return one row of CONTEXT + 1 tokens for each start; int64 [starts, CONTEXT + 1]."""
+    """Return windows of CONTEXT + 1 tokens of a text: inputs, and labels one token later.
+
+    Args:
+        ids: Tokens of the text, int64 [n].
+        starts: Index of the first token of each window, int64 [rows].
+
+    Returns:
+        int64 [rows, CONTEXT + 1].
+    """
     return torch.stack([ids[start : start + CONTEXT + 1] for start in starts])
 
 
 def loss_of(model: LlamaForCausalLM, rows: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats per character over `rows`, int64 [rows, CONTEXT + 1]."""
+    """Return the mean cross-entropy in nats per character.
+
+    Args:
+        model: The model.
+        rows: Windows of text, int64 [rows, CONTEXT + 1].
+    """
     logits = model(input_ids=rows[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
 @torch.inference_mode()
 def held_out_loss(model: LlamaForCausalLM, ids: Tensor) -> float:
-    """Return the loss on 64 windows spread evenly over held-out `ids`, int64 [n]."""
+    """Return the mean cross-entropy, in nats per character, on 64 windows that are spread evenly over held-out text.
+
+    Args:
+        model: The model.
+        ids: Tokens of the held-out text, int64 [n].
+    """
     return loss_of(model, windows(ids, np.linspace(0, len(ids) - CONTEXT - 1, 64, dtype=int))).item()
 
 
 def train(recipe: Recipe, text: str, output: Path) -> float:
-    """Train on `text`, save model (bfloat16) and tokenizer in `output`, and return the held-out loss."""
+    """Train a model on a text, and save the model (bfloat16) and its tokenizer.
+
+    Args:
+        recipe: Settings of the training.
+        text: ASCII text. The last 5 % are held out.
+        output: Folder of the model and the tokenizer.
+
+    Returns:
+        Loss of the saved model on the held-out text, in nats per character.
+    """
     torch.manual_seed(recipe.seed)
     tokenizer = build_tokenizer("".join(sorted(set(text))))
     ids = torch.tensor(tokenizer(text)["input_ids"])
@@ -103,7 +138,7 @@ def train(recipe: Recipe, text: str, output: Path) -> float:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Parse the command line, train the model and print its held-out loss."""
     parser = argparse.ArgumentParser(prog="python -m models.shakespeare", description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, required=True, help="plain-text file to train on (ASCII)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the model (default %(default)s)")

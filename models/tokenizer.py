@@ -25,7 +25,17 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(corpus: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE (Sennrich et al. 2016, over bytes) with single digits; any text survives a round trip."""
+    """Train a byte-level BPE tokenizer. Every digit is a token of its own, and decoding restores every text exactly.
+
+    Args:
+        corpus: Texts on which the merges are trained.
+        vocabulary_size: Number of tokens, special tokens included.
+
+    Returns:
+        The tokenizer, with the chat template of the embedded model.
+
+    Reference: Sennrich et al. 2016, here over bytes.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -1,9 +1,9 @@
-"""Makes the embedded model: `python -m models.train --text shakespeare.txt` (see models/README.md).
+"""Trains the embedded model: `python -m models.train --text shakespeare.txt` (see models/README.md).
 
-A Llama of 1.2 million parameters with its own tokenizer, trained on one CPU thread from a plain-text file and from
-synthetic records. Seed and step count fix the result (up to the arithmetic of the CPU). The learning rate warms up,
-stays, and falls to zero over the last quarter (Hu et al. 2024, MiniCPM), so a checkpoint of the long middle part
-can be finished with fewer or more steps than were planned.
+The model is a Llama of 1.2 million parameters with its own tokenizer. It is trained on one CPU thread, on a plain-text
+file and synthetic conversations. Seed and step count determine the result, up to the arithmetic of the CPU. The
+learning rate rises during the warm-up, stays constant, and falls to zero over the last quarter (Hu et al. 2024,
+MiniCPM). So a training can be resumed from a checkpoint of the constant part with another number of steps.
 """
 
 import argparse
@@ -30,36 +30,52 @@ from models.tokenizer import train_tokenizer
 
 DEFAULT_OUTPUT = Path(__file__).parent / "turnstile-tiny"
 VOCABULARY_SIZE = 1024
+# Share of the text, at its end, that is held out for validation.
 HELD_OUT_TEXT = 0.05
-"""Share of the text, at its end, kept for validation."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What fixes a run."""
+    """Settings that determine a training.
+
+    Attributes:
+        steps: Number of optimizer steps.
+        seed: Seed of the initial weights and of the batches.
+        rows: Number of conversations or windows of text per step.
+        matrix_rate: Largest learning rate of the layers' matrices (Muon).
+        other_rate: Largest learning rate of the embeddings and norms (AdamW).
+        warm_up_steps: Number of steps at the start in which the learning rate rises.
+        decay_share: Share of the steps, at the end, in which the learning rate falls to 0.
+        copy_steps: Number of steps at the start that have only short copying tasks.
+        weight_decay: Weight decay of the layers' matrices.
+    """
 
     steps: int = 5400
     seed: int = 1
     rows: int = 24
-    """Conversations or stretches of text a step."""
     matrix_rate: float = 0.006
-    """Learning rate of the layers' matrices (Muon)."""
     other_rate: float = 0.006
-    """Learning rate of the embeddings and norms (AdamW)."""
     warm_up_steps: int = 100
     decay_share: float = 0.25
     copy_steps: int = 160
-    """Steps at the start on short copying tasks only."""
     weight_decay: float = 0.1
 
     def rate(self, step: int) -> float:
-        """Factor of the learning rates at `step`."""
+        """Return the factor, from 0 to 1, by which the learning rates are multiplied in a step.
+
+        Args:
+            step: Number of the step, from 0.
+        """
         left = (self.steps - step) / (self.decay_share * self.steps)
         return min(1.0, (step + 1) / self.warm_up_steps, left)
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model."""
+    """Return the untrained model.
+
+    Args:
+        tokenizer: Tokenizer that determines the vocabulary and the special tokens.
+    """
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -77,7 +93,15 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def build_tokenizer(text: str, seed: int) -> PreTrainedTokenizerFast:
-    """The tokenizer, trained on the text and on some conversations."""
+    """Train a tokenizer on a text and on random conversations.
+
+    Args:
+        text: Plain text.
+        seed: Seed of the conversations.
+
+    Returns:
+        The tokenizer, with 1,024 tokens.
+    """
 
     def corpus() -> Iterator[str]:
         yield from (text[start : start + 2000] for start in range(0, len(text), 2000))
@@ -89,9 +113,13 @@ def build_tokenizer(text: str, seed: int) -> PreTrainedTokenizerFast:
 
 
 class Optimizers:
-    """Muon (Jordan et al. 2024) for the layers' matrices and AdamW for the rest, under one schedule.
+    """Pair of optimizers with one schedule: Muon (Jordan et al. 2024) for the layers' matrices, AdamW for the rest.
 
-    In short trials Muon reached in one and a half minutes the held-out loss for which AdamW alone needed four.
+    In short experiments, AdamW alone needed 4 minutes for the held-out loss that Muon and AdamW reach in 1.5 minutes.
+
+    Args:
+        model: The model whose parameters are trained.
+        recipe: Settings of the training.
     """
 
     def __init__(self, model: torch.nn.Module, recipe: Recipe) -> None:
@@ -106,7 +134,11 @@ class Optimizers:
         self._peaks = (recipe.matrix_rate, recipe.other_rate)
 
     def step(self, rate: float) -> None:
-        """One update with the learning rates scaled by `rate`; clears the gradients."""
+        """Update the parameters by their gradients, then clear the gradients.
+
+        Args:
+            rate: Factor of the learning rates, as `Recipe.rate` returns it.
+        """
         for optimizer, peak in zip(self._both, self._peaks, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = peak * rate
@@ -114,17 +146,26 @@ class Optimizers:
             optimizer.zero_grad()
 
     def state(self) -> list[dict]:
-        """What a checkpoint keeps."""
+        """Return the state of both optimizers, for a checkpoint."""
         return [optimizer.state_dict() for optimizer in self._both]
 
     def load(self, state: list[dict]) -> None:
-        """Continues from `state`."""
+        """Restore the state of both optimizers.
+
+        Args:
+            state: Result of `state`.
+        """
         for optimizer, part in zip(self._both, state, strict=True):
             optimizer.load_state_dict(part)
 
 
 def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy over the labelled positions; only those are projected onto the vocabulary."""
+    """Return the mean cross-entropy over the positions with a label. Logits are computed only for these positions.
+
+    Args:
+        model: The model.
+        batch: A training or validation batch.
+    """
     labels = batch.labels.flatten()
     labelled = (labels != IGNORED).nonzero().squeeze(1)
     hidden = model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
@@ -133,8 +174,19 @@ def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(model: LlamaForCausalLM, records: list[Batch], text: Batch) -> str:
-    """Share of held-out answers that the model gives exactly (greedy decoding repeats the right answer as long as
-    every right token is its first choice, so one forward pass tells), and the loss on held-out text."""
+    """Validate the model during the training, and return a line for the log.
+
+    Greedy decoding generates the right answer if each of its tokens is the most probable one after the tokens before
+    it. So one forward pass per batch is enough.
+
+    Args:
+        model: The model. It is in training mode afterwards.
+        records: Batches of held-out conversations.
+        text: Batch of held-out plain text.
+
+    Returns:
+        One line: share of right tokens and of exact answers in `records`, and loss on `text` in nats per token.
+    """
     model.eval()
     exact = rows = right_tokens = tokens = 0
     for batch in records:
@@ -150,7 +202,13 @@ def validate(model: LlamaForCausalLM, records: list[Batch], text: Batch) -> str:
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Writes the model (bfloat16), its generation config and its tokenizer."""
+    """Save the model in bfloat16, with its generation config and its tokenizer.
+
+    Args:
+        model: The model. It is not changed.
+        tokenizer: Its tokenizer.
+        folder: Folder of the files.
+    """
     rounded = LlamaForCausalLM(model.config).bfloat16()
     rounded.load_state_dict(model.state_dict())
     rounded.generation_config = GenerationConfig(
@@ -161,7 +219,15 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 
 def train(recipe: Recipe, text: str, output: Path, checkpoint: Path | None) -> None:
-    """Trains from the start, or from `checkpoint` if that file exists; saves every 250 steps."""
+    """Train the model, and save it every 250 steps and at the end.
+
+    Args:
+        recipe: Settings of the training.
+        text: Plain text. The last 5 % are used only for validation.
+        output: Folder of the model.
+        checkpoint: File of the training state, which is written at every save. If it exists, the training resumes from
+            it. None: no checkpoint.
+    """
     torch.manual_seed(recipe.seed)
     split = int(len(text) * (1 - HELD_OUT_TEXT))
     tokenizer = build_tokenizer(text[:split], recipe.seed)
@@ -197,7 +263,7 @@ def train(recipe: Recipe, text: str, output: Path, checkpoint: Path | None) -> N
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line, and train the model or, with `--evaluate`, evaluate it."""
     parser = argparse.ArgumentParser(prog="python -m models.train", description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, help="plain-text file to train on (public-domain Shakespeare was used)")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder of the model")

@@ -1,8 +1,9 @@
-"""Models made from the embedded one, for trying engines: a mixture of experts, and a LoRA adapter with its merger.
+"""Makes variants of the embedded model for tests of engines: a mixture of experts, and a LoRA adapter.
 
     python -m models.variants experts FOLDER
 
-They answer as sensibly as the embedded model: experts and adapters are its own weights with random changes.
+The weights of the variants are the weights of the embedded model with random changes. The changes are small enough for
+sensible outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ Weights = dict[str, Tensor]
 
 
 def mixture_of_experts(folder: Path, *, change: float = 0.2, seed: int = 0) -> None:
-    """Mixtral with the embedded model's attention, and experts that each are its feed-forward, changed by `change`."""
+    """Save a Mixtral model: the embedded model, with noisy copies of its feed-forward network as experts.
+
+    Args:
+        folder: Folder of the model, which must not exist.
+        change: Standard deviation of the noise, divided by the standard deviation of the weights.
+        seed: Seed of the noise and of the routers.
+    """
     generator = torch.Generator().manual_seed(seed)
     config = _config()
     weights: Weights = {}
@@ -54,9 +61,13 @@ def mixture_of_experts(folder: Path, *, change: float = 0.2, seed: int = 0) -> N
 
 
 def adapter(folder: Path, merged: Path, *, change: float = 0.5, seed: int = 0) -> None:
-    """A LoRA adapter in PEFT's files, and in `merged` the model into which its change is added (float32).
+    """Save a random LoRA adapter for the embedded model, and the model into which the adapter is merged.
 
-    `change`: how large it is, compared with the weights.
+    Args:
+        folder: Folder of the adapter in PEFT's layout, which must not exist.
+        merged: Folder of the merged model (float32), which must not exist.
+        change: Standard deviation of the adapter's change, divided by the standard deviation of the weights.
+        seed: Seed of the adapter's weights.
     """
     generator = torch.Generator().manual_seed(seed)
     weights = _weights()
@@ -94,7 +105,7 @@ def _weights() -> Weights:
 
 
 def _save(folder: Path, config: dict[str, Any], weights: Weights) -> None:
-    """The weights under the tokenizer and chat template of the embedded model."""
+    """Save a model with the tokenizer and chat template of the embedded model."""
     folder.mkdir(parents=True)
     for file in EMBEDDED.iterdir():
         if file.name not in ("config.json", "model.safetensors"):
@@ -106,6 +117,7 @@ def _save(folder: Path, config: dict[str, Any], weights: Weights) -> None:
 
 
 def main() -> None:
+    """Parse the command line, and save the variant that it names."""
     parser = argparse.ArgumentParser(description="Makes a mixture of experts from the embedded model.")
     parser.add_argument("kind", choices=["experts"])
     parser.add_argument("folder", type=Path, help="which must not exist")

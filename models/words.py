@@ -1,14 +1,16 @@
-"""Values of the synthetic records: words from short lists, and invented ones.
+"""Random values of the synthetic records: words from short lists, and invented words.
 
-A model that only ever sees listed names learns the list. So about half of all names, words, identifiers and
-numbers are invented on the spot: the only way to answer right is to copy them from the prompt.
+If all names came from a list, the model would learn the list. So about half of all names and words, and all identifiers
+and numbers, are random: to answer correctly, the model must copy them from the prompt.
+
+All functions take a source of random numbers, `rng`.
 """
 
 from random import Random
 
 
 def _listed(text: str) -> list[str]:
-    """The words of `text`, in which `~` stands for a space inside a word."""
+    """Return the words of `text`, in which `~` stands for a space inside a word."""
     return [word.replace("~", " ") for word in text.split()]
 
 
@@ -23,7 +25,7 @@ FIRST_NAMES = _listed("""
 """)
 LAST_NAMES = _listed("""
     Smith Jones Brown Garcia Miller Davis Lopez Wilson Anderson Thomas Taylor Moore Martin Lee Thompson White
-    Harris Clark Lewis Recognizer Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
+    Harris Clark Lewis Walker Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
     Jackson Perez Sanchez Robinson Allen Scott Torres Nguyen Flores Rivera Campbell Mitchell Carter Roberts
     Turner Parker Evans Edwards Collins Stewart Morris Murphy Cook Rogers Cooper Reed Bailey Bell Kelly Howard
     Ward Cox Diaz Patel Khan Singh Kumar Chen Wang Tanaka Sato Suzuki Kim Park Okafor Mensah Silva Santos Rossi
@@ -67,7 +69,7 @@ COMPANY_TAILS = ["Inc", "Ltd", "Corp", "Labs", "Systems", "Group", "Foods", "Boo
 EMAIL_HOSTS = ["example.com", "mail.com", "example.org", "corp.net", "test.io", "company.com"]
 TITLE_WORDS = _listed("""
     The A Lost Last Silent River Night Garden Winter Summer Road House Star Sea Stone King Shadow Dream Fire
-    Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World PushdownAutomaton Letters
+    Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World Machine Letters
     Memory
 """)
 GOOD_WORDS = _listed("""
@@ -90,7 +92,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def invented_word(rng: Random) -> str:
-    """A pronounceable word of one to four syllables, in lower case; now and then plain random letters."""
+    """Return a pronounceable lower-case word of one to four syllables, or (one time in ten) random letters."""
     if rng.random() < 0.1:
         return "".join(rng.choices(_LETTERS, k=rng.randint(2, 6)))
     syllables = rng.choices((1, 2, 3, 4), weights=(2, 6, 3, 1))[0]
@@ -98,17 +100,17 @@ def invented_word(rng: Random) -> str:
 
 
 def proper_noun(rng: Random, known: list[str]) -> str:
-    """A capitalised name: one of `known` or an invented one."""
+    """Return a capitalized name: one of `known`, or an invented one (half of the time)."""
     return rng.choice(known) if rng.random() < 0.5 else invented_word(rng).capitalize()
 
 
 def any_word(rng: Random, known: list[str]) -> str:
-    """A lower-case word: one of `known` or an invented one."""
+    """Return a word: one of `known`, or an invented lower-case one (40 % of the time)."""
     return rng.choice(known) if rng.random() < 0.6 else invented_word(rng)
 
 
 def person_name(rng: Random) -> str:
-    """A first name, mostly with a last name."""
+    """Return a first name, in most cases with a last name."""
     first = proper_noun(rng, FIRST_NAMES)
     shape = rng.random()
     if shape < 0.12:
@@ -120,23 +122,23 @@ def person_name(rng: Random) -> str:
 
 
 def digits(rng: Random, lowest: int, highest: int) -> str:
-    """A string of `lowest` to `highest` random digits, the first of them not zero."""
+    """Return a string of `lowest` to `highest` random digits. The first digit is not 0."""
     return str(rng.randint(1, 9)) + "".join(rng.choices("0123456789", k=rng.randint(lowest, highest) - 1))
 
 
 def whole_number(rng: Random, longest: int = 6) -> int:
-    """A non-negative integer whose number of digits is uniform in 1 to `longest`."""
+    """Return a non-negative integer with a uniformly distributed number of digits, from 1 to `longest`."""
     length = rng.randint(1, longest)
     return rng.randint(0, 9) if length == 1 else int(digits(rng, length, length))
 
 
 def decimal_number(rng: Random) -> float:
-    """A number with one or two decimals, written in text as `json.dumps` writes it."""
+    """Return a positive number with at most two decimals."""
     return round(rng.choice((10, 100, 1000)) * rng.random() + 0.11, rng.choice((1, 2, 2)))
 
 
 def identifier(rng: Random) -> str:
-    """A code such as `AX-4821`, `7f3k2` or `ticket_91`."""
+    """Return a code such as `AX-4821`, `7f3k2` or `lona_91`."""
     shape = rng.random()
     if shape < 0.4:
         letters = "".join(rng.choices(_LETTERS.upper(), k=rng.randint(1, 3)))
@@ -149,29 +151,29 @@ def identifier(rng: Random) -> str:
 
 
 def date(rng: Random) -> str:
-    """An ISO date."""
+    """Return an ISO date of the years 1950 to 2035, `YYYY-MM-DD`."""
     return f"{rng.randint(1950, 2035)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
 
 
 def clock_time(rng: Random) -> str:
-    """A time of day, `HH:MM`."""
+    """Return a time of day, `HH:MM`."""
     return f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
 
 
 def phone_number(rng: Random) -> str:
-    """A telephone number in one of three common spellings."""
+    """Return a telephone number in one of three common formats, such as `555-0134`."""
     shape = rng.choice(("{}-{}", "+{2} {0} {1}", "{2}-{0}-{1}"))
     return shape.format(digits(rng, 3, 3), digits(rng, 4, 4), digits(rng, 1, 3))
 
 
 def title(rng: Random) -> str:
-    """A title of two to four words, as of a book."""
+    """Return a title of two to four words, as of a book."""
     words = [rng.choice(TITLE_WORDS) for _ in range(rng.randint(1, 3))]
     return " ".join([*words, invented_word(rng).capitalize() if rng.random() < 0.4 else rng.choice(TITLE_WORDS)])
 
 
 def email_address(rng: Random, name: str) -> str:
-    """An address, mostly made of the letters of `name`."""
+    """Return an e-mail address. In three of four cases, the part before `@` comes from the person name `name`."""
     parts = [part.strip(".").lower() for part in name.replace("'", "").split()]
     shape = rng.random()
     if shape < 0.5:

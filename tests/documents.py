@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
+# A Python block that imports one of these is run by `make test-engines`, which has them.
+ENGINES = re.compile(r"^(?:from|import) (?:llama_cpp|mlx_lm)\b", re.MULTILINE)
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from deployments.cli.main import missing
 from deployments.version import installation
 from tests.documents import REPOSITORY
 
-EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 def test_vllm_is_left_as_it_is() -> None:
@@ -76,3 +82,37 @@ def test_make_serve_installs_what_the_first_python_of_the_documents_imports() ->
             r"^(?:from|import) (openai|anthropic)\b", (REPOSITORY / document).read_text(), re.MULTILINE
         )
         assert {*imported} <= {*installed[1].split()}, document
+
+
+def _installed_with(requirements: list[str]) -> set[str]:
+    """The distributions that `requirements` bring, with all that those need."""
+    found: set[str] = set()
+    left = [Requirement(line) for line in requirements]
+    while left:
+        requirement = left.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        left += map(Requirement, importlib.metadata.requires(name) or [])
+    return found
+
+
+def test_check_needs_the_base_alone(tmp_path: Path) -> None:
+    """Every module of a distribution that only an extra brings is as if it were not there."""
+    base = {PROJECT["name"], *_installed_with(PROJECT["dependencies"])}
+    hidden = [
+        module
+        for module, distributions in importlib.metadata.packages_distributions().items()
+        if base.isdisjoint(map(canonicalize_name, distributions))
+    ]
+    assert {"ray", "torch", "httpx", "fastapi"} <= set(hidden) and "numba" not in hidden
+    (tmp_path / "person.json").write_text('{"type": "object", "properties": {"age": {"type": "integer"}}}')
+    program = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({hidden!r}))\n"
+        "from deployments.cli.main import main\n"
+        "main(['check', 'person.json'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "supported" in done.stdout, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Masks and decode steps on a GPU: correctness first, then figures (`python -m benchmarks.gpu`).
+"""Correctness and speed of masks and decode steps on a GPU (`python -m benchmarks.gpu`).
 
-models, grammars --> workload (an engine, its steps timed) --> checks, figures --> report
+models, grammars --> workload (an engine with timed steps) --> checks, figures --> report
 """

@@ -1,20 +1,22 @@
-"""Do masks on a GPU cost nothing, and are they right? The first hour on a GPU, in one command.
+"""Check that masks on a GPU are right, and measure their cost: one command for the first hour on a GPU.
 
     python -m benchmarks.gpu --output FILE.json
-    python -m benchmarks.gpu --output FILE.json --device cpu --size toy       the same on a CPU, small, in a minute
+    python -m benchmarks.gpu --output FILE.json --device cpu --size toy       small test on a CPU, takes a minute
 
-On a machine with a GPU, PyTorch from 2.11 and transformers from 5.17; neither Ray nor a network. It runs from the
-source tree, whatever else is installed. Parts run one after another, each in a process of its own and for at most
-`--part-minutes`; what they find is in FILE at once. The same command again goes on: parts that are done are left out,
-those that crashed or took too long are tried again. No part begins after `--minutes`, so that the command fits a
-machine that is lent for ten.
+The command needs a machine with a GPU, PyTorch 2.11 or later and transformers 5.17 or later, but neither Ray nor a
+network. It runs from the source tree. Its parts run one after another, each in its own process and for at most
+`--part-minutes`. Results are written to FILE immediately. If you repeat the command, finished parts are skipped, and
+parts that crashed or timed out run again. No part begins after `--minutes`, so that the command fits a machine that is
+available for ten minutes.
 
-Correctness: masked logits bit for bit against numpy; the same tokens on a CPU and by every way that a step can run on
-the device; captured and compiled steps against their operations. Then where a step's time goes, by phase of the host
-and kernel of the device, and what waits. Then figures: a Llama with random weights in bfloat16 and vocabularies of 32k
-and 131k, ms of a decode step at 1, 8, 32 and 128 rows, unguided and guided, drawn by the host and by the device, with
-drafts and without; which share of a step masks and sampling are; bytes copied. Where memory is short the model has a
-smaller shape. Status 1: something differs; 2: a part is missing.
+1. Correctness. Masked logits are compared bit for bit with numpy. For every kind of decode step, tokens are compared
+   with the tokens of a CPU. Captured and compiled steps are compared with steps that run operation by operation.
+2. A trace: time per phase of the host and per kernel of the device, and the source locations where the host waits.
+3. Times of a Llama with random weights in bfloat16 and vocabularies of 32k and 131k tokens: ms per decode step with 1,
+   8, 32 and 128 sequences, unguided and guided, sampled by the host and by the device, with and without drafts; the
+   share of masks and sampling in a step; copied bytes. If the GPU memory is too small, a smaller model is used.
+
+The exit status is 1 if results differ, and 2 if a part is missing.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.frame import new_parser
 from benchmarks.gpu import report
 from benchmarks.gpu.figures import WAYS, Settings, Step
 from benchmarks.gpu.models import SHAPES, VOCABULARIES, largest_fitting
@@ -36,6 +39,15 @@ _TOY_VOCABULARIES = ["1k", "4k"]
 
 
 def main(command_line: list[str] | None = None) -> int:
+    """Run the parts that are not finished, and print the table.
+
+    Args:
+        command_line: Arguments of the command line; None: those of the process.
+
+    Returns:
+        Exit status: 1 if results differ, 2 if a part is missing, otherwise 0. If `--part` runs one part: `DIFFERS` if
+        results differ.
+    """
     arguments = _parser().parse_args(command_line)
     toy, device = arguments.size == "toy", torch.device(arguments.device)
     names = arguments.vocabularies or (_TOY_VOCABULARIES if toy else ["32k", "131k"])
@@ -59,7 +71,7 @@ def main(command_line: list[str] | None = None) -> int:
 
 
 def _run(part: Part, arguments: argparse.Namespace, device: torch.device, names: list[str]) -> int:
-    """One part, in this process."""
+    """Run one part in this process."""
     toy = arguments.size == "toy"
     rows = arguments.rows or ([1, 4] if toy else [1, 8, 32, 128])
     settings = Settings(
@@ -84,7 +96,7 @@ def _run(part: Part, arguments: argparse.Namespace, device: torch.device, names:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("--output", type=Path, required=True, help="a JSON file, written after each line")
     parser.add_argument("--device", default="cuda", help="as PyTorch names it; cpu for the toy size")
     parser.add_argument("--size", choices=["auto", *SHAPES], default="auto", help="auto: 8b where it fits")

@@ -1,11 +1,12 @@
-"""Correctness before any figure: the same tokens however a step runs, and masks bit for bit.
+"""Correctness checks on a GPU: equal tokens for every kind of decode step, and equal bits of masked scores.
 
-The model is small and its weights are equal everywhere. In float64 devices agree far beyond what a draw can tell; in
-float32, which the kernels are for, greedy requests are compared.
+The model is small, and its weights are equal on all devices. In float64, the results of two devices differ too little
+to change a sampled token. The device kernels need float32, so requests at temperature 0 are also compared in float32.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.models import SHAPES, as_tokenizer, made_vocabulary, random_eagle, random_llama
+from benchmarks.gpu.models import SHAPES, loaded, made_vocabulary, random_eagle, random_llama
 from benchmarks.gpu.workload import Workload, automata
 from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.plan import DeviceStep
 from gpu_workers.device_step.step import StaticRow, captured_shapes, pack
 from gpu_workers.engine.scheduler import GROUP_TOKENS
-from gpu_workers.model.loader import prepare
 from gpu_workers.request import GenerationRequest, SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.device_rows import DeviceRows
@@ -33,7 +33,13 @@ _ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was compared, how many things, and how many of them differed."""
+    """Result of one comparison.
+
+    Attributes:
+        name: Description of the comparison.
+        compared: Number of compared numbers or tokens.
+        differing: Number of numbers or tokens that differ.
+    """
 
     name: str
     compared: int
@@ -41,7 +47,14 @@ class Check:
 
 
 def masks(device: torch.device) -> Check:
-    """Random mask rows over random logits on `device` against numpy: every bit of every score."""
+    """Compare masked scores of random masks and logits with the results of numpy, bit for bit.
+
+    Args:
+        device: Device that computes the masked scores.
+
+    Returns:
+        The check, over all scores.
+    """
     rng = np.random.default_rng(0)
     compared = differing = 0
     for width in (31, 1000, 32_768, 131_072 + 5):
@@ -64,7 +77,7 @@ def masks(device: torch.device) -> Check:
 
 
 def _mask_row(rng: np.random.Generator, width: int, share: float) -> AllowedTokens:
-    """About `share` of the tokens, the first at least; never a token that does not exist."""
+    """Return a mask of about `share` of the tokens, at least the first, and of no token beyond `width`."""
     bits = np.zeros(-(-width // 32) * 32, np.uint8)
     bits[:width] = rng.random(width) < share
     bits[0] = 1
@@ -72,7 +85,17 @@ def _mask_row(rng: np.random.Generator, width: int, share: float) -> AllowedToke
 
 
 def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Iterator[Check]:
-    """The tokens of `many` requests by the host's step on a CPU against each other way that a step can run."""
+    """Compare the tokens of requests for each kind of decode step and each draft setting.
+
+    Args:
+        device: Device of the steps. The reference are steps on a CPU that the host samples.
+        many: Number of requests.
+        dtype: Type of the weights. With float64, the requests have all sampling settings. With other types, all
+            requests are greedy.
+
+    Yields:
+        One check per kind of step and draft setting. It counts the tokens of the reference.
+    """
     named = made_vocabulary(_TOKENS)
     model = random_llama(SHAPES["toy"], _TOKENS, _LENGTH, dtype, torch.device("cpu"))
     with torch.no_grad():
@@ -83,13 +106,13 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Iterator[Chec
     greedy = dtype != torch.float64
 
     def run(way: dict[str, Any], *, eagle: bool = False) -> list[list[int]]:
-        config = EngineConfig(slots=_ROWS, max_length=_LENGTH, prefill_chunk=16, step_tokens=64, **way)
-        loaded = prepare(copy.deepcopy(model), as_tokenizer(named), named.vocabulary, config)
-        workload = Workload(loaded, config, fsms, random_eagle(loaded, config) if eagle else None)
-        try:
+        config = EngineConfig(
+            max_num_seqs=_ROWS, max_model_len=_LENGTH, long_prefill_token_threshold=16, max_num_batched_tokens=64, **way
+        )
+        ready = loaded(copy.deepcopy(model), named, config)
+        drafter = random_eagle(ready, config) if eagle else None
+        with contextlib.closing(Workload(ready, config, fsms, drafter)) as workload:
             return workload.run(_requests(workload.request, many, greedy=greedy))
-        finally:
-            workload.close()
 
     expected = run({"device": "cpu"})
     settings = "greedy" if greedy else "all settings"
@@ -104,17 +127,29 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Iterator[Chec
 
 
 def static_steps(device: torch.device, how: str) -> Check:
-    """The step as `device_step: how` runs it, over random rows, against the same operation by operation.
+    """Compare captured or compiled decode steps with steps that run operation by operation, on random sequences.
 
-    CUDA graphs are replayed in every size that is captured; compiling takes long, so it is tried in two.
+    CUDA graphs are replayed in every captured size. Compilation takes long, so only two sizes are compiled.
+
+    Args:
+        device: Device of the model.
+        how: Value of the engine setting `device_step`, such as `cuda_graph`.
+
+    Returns:
+        The check, over all numbers that the steps return to the host.
     """
     named = made_vocabulary(_TOKENS)
     model = random_llama(SHAPES["toy"], _TOKENS, _LENGTH, torch.float32, device)
-    sizes = {"slots": _ROWS, "max_length": _LENGTH, "prefill_chunk": 16, "step_tokens": 64}
+    sizes = {
+        "max_num_seqs": _ROWS,
+        "max_model_len": _LENGTH,
+        "long_prefill_token_threshold": 16,
+        "max_num_batched_tokens": 64,
+    }
     config = EngineConfig.model_validate({"device": str(device), "device_step": how, **sizes})
-    loaded = prepare(model, as_tokenizer(named), named.vocabulary, config)
-    step = DeviceStep(loaded, config, GROUP_TOKENS, None)
-    shapes = captured_shapes(loaded.pool, GROUP_TOKENS, drafts=False)
+    ready = loaded(model, named, config)
+    step = DeviceStep(ready, config, GROUP_TOKENS, None)
+    shapes = captured_shapes(ready.pool, GROUP_TOKENS, drafts=False)
     rng = np.random.default_rng(0)
     compared = differing = 0
     for shape in shapes if how == "cuda_graph" else shapes[-2:]:
@@ -122,7 +157,7 @@ def static_steps(device: torch.device, how: str) -> Check:
             StaticRow(slot, 8, rng.integers(3, _TOKENS, shape.queries).tolist(), first=0, sampling=_sampling(slot))
             for slot in range(int(rng.integers(1, shape.rows + 1)))
         ]
-        packed = pack(rows, shape, loaded.pool).to(device)
+        packed = pack(rows, shape, ready.pool).to(device)
         with torch.no_grad():
             expected, actual = (run(packed, shape).told for run in (step.uncaptured, step.step))
         compared += expected.numel()
@@ -136,18 +171,38 @@ def _sampling(row: int) -> SamplingParameters:
 
 
 def ways(device: torch.device) -> list[dict[str, Any]]:
-    """How steps can run on `device`, as engine settings: the host draws, the device draws, drafts or none."""
+    """Return the kinds of decode steps that are compared, as engine settings.
+
+    Args:
+        device: Device of the steps.
+
+    Returns:
+        Settings for sampling on the host (with overlap, and without drafts) and on the device.
+    """
     where = {"device": str(device)}
     return [
         {**where, "overlap": True},
-        {**where, "overlap": False, "forced_text": False, "max_drafts": 0, "sparse_limit": 1},
+        {**where, "overlap": False, "forced_text": False, "num_speculative_tokens": 0, "sparse_limit": 1},
         *({**where, "device_step": step} for step in _device_steps(device)),
     ]
 
 
 def eagle_ways(device: torch.device) -> list[dict[str, Any]]:
-    """The same with an EAGLE-3 head, however little its drafts are worth: on the host, and in the device's step."""
-    settings = {"device": str(device), "draft_cost": 1e-9, "max_drafts": 4, "ngram": 0, "forced_text": False}
+    """Return engine settings for steps with an EAGLE-3 head, which drafts outside or inside the device step.
+
+    Args:
+        device: Device of the steps.
+
+    Returns:
+        Settings with a `draft_cost` near 0, so that a random head drafts.
+    """
+    settings = {
+        "device": str(device),
+        "draft_cost": 1e-9,
+        "num_speculative_tokens": 4,
+        "prompt_lookup_max": 0,
+        "forced_text": False,
+    }
     return [{**settings, "device_step": step} for step in ("off", *_device_steps(device))]
 
 
@@ -156,7 +211,7 @@ def _device_steps(device: torch.device) -> list[str]:
 
 
 def _requests(make: Callable[..., GenerationRequest], many: int, *, greedy: bool) -> list[GenerationRequest]:
-    """Guided and free ones, with every kind of setting, those included that a device step leaves to the host."""
+    """Return guided and unguided requests with all settings, also those that the device step does not support."""
     rng = np.random.default_rng(1)
     kinds: list[dict[str, Any]] = [
         {},
@@ -180,5 +235,5 @@ def _requests(make: Callable[..., GenerationRequest], many: int, *, greedy: bool
 
 
 def _differing(expected: list[int], actual: list[int]) -> int:
-    """Places where two outputs differ; what only one of them has counts, too."""
+    """Return the number of positions where two outputs differ, including the rest of the longer one."""
     return sum(a != b for a, b in zip(expected, actual, strict=False)) + abs(len(expected) - len(actual))

@@ -1,4 +1,4 @@
-"""Bytes that PyTorch copies from the host to a device and back, counted where operations are dispatched."""
+"""Counter of the bytes that PyTorch copies between host and device. It intercepts the dispatch of operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ _COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
 class CopyCounter(TorchDispatchMode):
-    """Counts in the thread that enters it. `up`: bytes from the host to a device; `down`: back."""
+    """Context manager that counts the copied bytes of the thread that enters it.
+
+    Attributes:
+        up: Bytes from the host to a device.
+        down: Bytes from a device to the host.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,11 @@
-"""What a decode step costs: unguided, guided by the host and by the device, with and without drafts."""
+"""Times of decode steps: unguided, guided by the host and by the device, with and without drafts.
+
+A *way* is a combination of guided or not, sampling on host or device, and drafts or none: a column of the table.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
@@ -12,23 +16,31 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from benchmarks.gpu.models import SHAPES, NamedVocabulary, as_tokenizer, random_llama
+from benchmarks.gpu.models import SHAPES, NamedVocabulary, loaded, random_llama
 from benchmarks.gpu.workload import Workload, automata
 from gpu_workers.config import EngineConfig
-from gpu_workers.model.loader import LoadedModel, prepare
+from gpu_workers.model.loader import LoadedModel
 from gpu_workers.request import GenerationRequest, SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.sampler import Draw, Sampler
 from grammar_workers import TokenFSM
 
-_NO_DRAFTS: dict[str, Any] = {"max_drafts": 0, "ngram": 0, "forced_text": False}
+_NO_DRAFTS: dict[str, Any] = {"num_speculative_tokens": 0, "prompt_lookup_max": 0, "forced_text": False}
 _WALK_TOKENS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One column of the table. `draws_on`: host or device; without drafts a step gives each row one token."""
+    """A way to run decode steps: one column of the table.
+
+    Attributes:
+        name: Heading of the column.
+        guided: True if requests have a grammar.
+        draws_on: "host" or "device": the place where tokens are sampled.
+        drafts: True if tokens are drafted. Without drafts, a step adds one token to each sequence.
+    """
 
     name: str
     guided: bool
@@ -36,21 +48,26 @@ class Way:
     drafts: bool
 
 
-WAYS = (
-    Way("unguided, host", guided=False, draws_on="host", drafts=False),
-    Way("guided, host", guided=True, draws_on="host", drafts=False),
-    Way("unguided, host, drafts", guided=False, draws_on="host", drafts=True),
-    Way("guided, host, drafts", guided=True, draws_on="host", drafts=True),
-    Way("unguided, device", guided=False, draws_on="device", drafts=False),
-    Way("guided, device", guided=True, draws_on="device", drafts=False),
-    Way("unguided, device, drafts", guided=False, draws_on="device", drafts=True),
-    Way("guided, device, drafts", guided=True, draws_on="device", drafts=True),
+WAYS = tuple(
+    Way(f"{'guided' if guided else 'unguided'}, {draws_on}{', drafts' if drafts else ''}", guided, draws_on, drafts)
+    for draws_on, drafts, guided in itertools.product(("host", "device"), (False, True), (False, True))
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The model, batches and texts of a measurement, and its ways, of `WAYS`; `sample_s`: time for a part of a draw."""
+    """Model, batch sizes and lengths of a measurement.
+
+    Attributes:
+        device: Device of the model.
+        shape: Size of the model, a key of `SHAPES`.
+        dtype: Type of the weights.
+        rows: Batch sizes, in sequences.
+        tokens: Length of an output, in tokens.
+        prompt: Length of a prompt, in tokens.
+        sample_s: Time to spend on the measurement of each part of the sampler, in seconds.
+        ways: Ways to run steps that are measured.
+    """
 
     device: torch.device
     shape: str
@@ -61,23 +78,39 @@ class Settings:
     sample_s: float
     ways: tuple[Way, ...] = WAYS
 
+    def model(self, named: NamedVocabulary) -> PreTrainedModel:
+        """Return a model of the size `shape` with random weights.
+
+        Args:
+            named: Vocabulary of the model.
+        """
+        return random_llama(SHAPES[self.shape], named.vocabulary.size, self.length, self.dtype, self.device)
+
     @property
     def length(self) -> int:
-        """Of a slot: prompt, output, and drafts beyond it."""
+        """Length of a KV cache slot, in tokens: prompt, output, and 32 tokens for drafts after the output."""
         return self.prompt + self.tokens + 32
 
     @property
     def traced_rows(self) -> int:
-        """The number of rows next to eight."""
+        """The batch size of traces: the one of `rows` that is nearest to 8."""
         return min(self.rows, key=lambda rows: abs(rows - 8))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One cell: a way and a number of rows.
+    """Measurement of decode steps for one vocabulary, batch size and way to run steps: one cell of the table.
 
-    `ms`: median of the `steps` in which all rows decoded; `tokens`: a row's in a forward pass; `on_device`: share of
-    the draws that the device made; bytes copied in a step.
+    Attributes:
+        vocabulary: Number of tokens in the vocabulary.
+        rows: Number of sequences in the batch.
+        way: Name of the way to run steps.
+        ms: Median time, in ms, of the steps in which all sequences decoded.
+        steps: Number of steps from which the median is taken.
+        tokens: Number of output tokens of a sequence per forward pass.
+        on_device: Share of the tokens that the device has sampled, from 0 to 1.
+        bytes_up: Bytes copied from host to device per step.
+        bytes_down: Bytes copied from device to host per step.
     """
 
     vocabulary: int
@@ -93,7 +126,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Parts of one host-drawn step in ms, all rows inside of free text: head, with a draw, with masks and a draw."""
+    """Times, in ms, of the parts of a step that the host samples. All sequences are in a state with a large mask.
+
+    Attributes:
+        vocabulary: Number of tokens in the vocabulary.
+        rows: Number of sequences in the batch.
+        head: Time of the output head alone.
+        unmasked: Time of the head and of sampling without masks.
+        masked: Time of the head and of sampling with masks.
+        prepare: Time to prepare the masks.
+    """
 
     vocabulary: int
     rows: int
@@ -104,44 +146,48 @@ class Draws:
 
 
 def measure(settings: Settings, named: NamedVocabulary) -> Iterator[Step | Draws]:
-    """Cell after cell of one vocabulary."""
-    model = random_llama(
-        SHAPES[settings.shape], named.vocabulary.size, settings.length, settings.dtype, settings.device
-    )
+    """Measure decode steps for one vocabulary.
+
+    Args:
+        settings: Model, batch sizes and lengths.
+        named: The vocabulary.
+
+    Yields:
+        For each batch size, one `Step` per way to run steps, then one `Draws`.
+    """
+    model = settings.model(named)
     fsms = automata(named.vocabulary)
     for rows in settings.rows:
-        model.set_attn_implementation("sdpa")  # what the engine compares itself with
-        loaded = prepare(model, as_tokenizer(named), named.vocabulary, config_of(settings, rows, WAYS[0]))
+        ready = loaded(model, named, config_of(settings, rows, WAYS[0]))
         # An engine that draws on the device captures its steps first: ways that can share one do.
-        for _, ways in itertools.groupby(settings.ways, key=lambda way: (way.draws_on, way.drafts)):
-            yield from _steps(settings, loaded, fsms, rows, list(ways))
-        yield _draws(settings, loaded, fsms, rows)
+        for _, group in itertools.groupby(settings.ways, key=lambda way: (way.draws_on, way.drafts)):
+            ways = list(group)
+            with contextlib.closing(Workload(ready, config_of(settings, rows, ways[0]), fsms)) as workload:
+                for way in ways:
+                    yield _step(settings, workload, ready.head.token_limit, rows, way)
+        yield _draws(settings, ready, fsms, rows)
 
 
 def config_of(settings: Settings, rows: int, way: Way) -> EngineConfig:
-    """The engine's settings for `way` with a slot for each row."""
+    """Return the settings of the engine for one measurement.
+
+    Args:
+        settings: Model and lengths.
+        rows: Number of sequences, each of which gets a slot of the KV cache.
+        way: Way to run steps.
+    """
     on_device = "cuda_graph" if settings.device.type == "cuda" else "eager"
     return EngineConfig(
         device=str(settings.device),
-        slots=rows,
-        max_length=settings.length,
-        prefill_chunk=settings.prompt,
-        step_tokens=max(2, rows) * max(16, settings.prompt),
+        max_num_seqs=rows,
+        max_model_len=settings.length,
+        long_prefill_token_threshold=settings.prompt,
+        max_num_batched_tokens=max(2, rows) * max(16, settings.prompt),
         rejection_mass_interval=0,
-        mask_patience_ms=50,
+        mask_timeout_ms=50,
         device_step=on_device if way.draws_on == "device" else "off",
         **({} if way.drafts else _NO_DRAFTS),
     )
-
-
-def _steps(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int, ways: list[Way]) -> Iterator[Step]:
-    """The cells of `ways`, which differ in their requests alone."""
-    workload = Workload(loaded, config_of(settings, rows, ways[0]), fsms)
-    try:
-        for way in ways:
-            yield _step(settings, workload, loaded.head.token_limit, rows, way)
-    finally:
-        workload.close()
 
 
 def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, way: Way) -> Step:
@@ -151,7 +197,7 @@ def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, wa
     def counted() -> tuple[int, int, int]:
         """Forward passes, draws, and those of them that were the host's."""
         counts, engine = workload.engine.step_loop.sampler.counts, workload.engine.statistics
-        return engine.steps, engine.sampled_tokens, counts.forced + counts.sparse + counts.dense
+        return engine.steps, engine.sampled_tokens, counts["forced"] + counts["sparse"] + counts["dense"]
 
     workload.run(requests(settings.tokens))  # mask rows, tables of automata
     workload.wait_exported()
@@ -175,10 +221,10 @@ def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, wa
     )
 
 
-def _draws(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int) -> Draws:
-    """Times the sampler alone on hidden states as a model leaves them: random, of unit scale."""
-    head, device = loaded.head, settings.device
-    width = loaded.model.get_output_embeddings().weight.shape[1] if head.separable else head.token_limit  # type: ignore[union-attr,index]
+def _draws(settings: Settings, ready: LoadedModel, fsms: list[TokenFSM], rows: int) -> Draws:
+    """Time the sampler alone on random hidden states of unit scale, as a model returns them."""
+    head, device = ready.head, settings.device
+    width = ready.model.get_output_embeddings().weight.shape[1] if head.separable else head.token_limit  # type: ignore[union-attr,index]
     hidden_states = torch.randn(rows, int(width), dtype=settings.dtype, device=device)
     sampler = Sampler(head, device)
     free = [_free_text(fsm) for fsm in fsms]
@@ -199,7 +245,7 @@ def _draws(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: 
 
 
 def _free_text(fsm: TokenFSM) -> AllowedTokens:
-    """The row that allows the most tokens, of the states that a random walk meets."""
+    """Return the mask with the most allowed tokens among the states of a random run."""
     rng = np.random.default_rng(0)
     state, best = fsm.initial_state, fsm.initial_state
     for _ in range(_WALK_TOKENS):
@@ -211,7 +257,7 @@ def _free_text(fsm: TokenFSM) -> AllowedTokens:
 
 @torch.inference_mode()
 def _ms(settings: Settings, run: Callable[[], Tensor | object]) -> float:
-    """Milliseconds of one call, the device's work included: the median of many."""
+    """Return the median time of one call in ms, including the device's work."""
 
     def once() -> float:
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The parts of the first hour on a GPU, each in a process of its own, which may crash or take too long."""
+"""Parts of `benchmarks.gpu`. Each part runs in its own process, because it may crash or take too long."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ from benchmarks.gpu.models import named_vocabulary
 from benchmarks.gpu.report import Document
 from benchmarks.gpu.trace import traces
 
+# Exit status of a part that ran to its end and found a difference; a crash gives 1.
 DIFFERS = 3
-"""Status of a part that has run to its end and found a difference; a crash gives 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part. `run` yields what a `Document` keeps; `on_gpu`: it needs one."""
+    """One part of the program.
+
+    Attributes:
+        name: Name for the option `--part` and for the table.
+        run: Function that runs the part. It takes the settings and the number of requests, and yields results.
+        on_gpu: True if the part needs a GPU.
+    """
 
     name: str
     run: Callable[[Settings, int], Iterator[Any]]
@@ -32,29 +38,39 @@ class Part:
 
 
 def parts(vocabularies: list[str]) -> list[Part]:
-    """All of them in their order, correctness first; steps of each of `vocabularies`."""
+    """Return all parts in their order: correctness, then the trace, then the steps of each vocabulary.
+
+    Args:
+        vocabularies: Names of vocabularies. The trace uses the last one.
+    """
+
+    def steps(how: str) -> Callable[[Settings, int], Iterator[Any]]:
+        return lambda settings, _: iter([checks.static_steps(settings.device, how)])
+
+    def figures_of(name: str) -> Callable[[Settings, int], Iterator[Any]]:
+        return lambda settings, _: figures.measure(settings, named_vocabulary(name))
+
     return [
         Part("kernel", lambda settings, _: iter([checks.masks(settings.device)])),
         Part("tokens in float64", lambda settings, many: checks.tokens(settings.device, many, torch.float64)),
         Part("tokens in float32", lambda settings, many: checks.tokens(settings.device, many, torch.float32)),
-        Part(
-            "CUDA graphs", lambda settings, _: iter([checks.static_steps(settings.device, "cuda_graph")]), on_gpu=True
-        ),
-        Part("compiled steps", lambda settings, _: iter([checks.static_steps(settings.device, "compile")])),
+        Part("CUDA graphs", steps("cuda_graph"), on_gpu=True),
+        Part("compiled steps", steps("compile")),
         Part("trace", lambda settings, _: traces(settings, named_vocabulary(vocabularies[-1]), settings.traced_rows)),
-        *(Part(f"steps of {name}", _steps(name)) for name in vocabularies),
+        *(Part(f"steps of {name}", figures_of(name)) for name in vocabularies),
     ]
 
 
-def _steps(vocabulary: str) -> Callable[[Settings, int], Iterator[Any]]:
-    return lambda settings, _: figures.measure(settings, named_vocabulary(vocabulary))
-
-
 def run_apart(part: Part, command_line: list[str], file: Path, limit_s: float) -> None:
-    """Runs `part` as `python -m benchmarks.gpu --part NAME` for at most `limit_s`; its lines are printed as they come.
+    """Run `part` in its own process, as `python -m benchmarks.gpu --part NAME`, and merge its results into `file`.
 
-    What it has written to its own file until then is taken over into the document in `file`. `command_line` is
-    that of the whole program: of two `--output` the last one counts.
+    Results that were written before a timeout or crash are kept.
+
+    Args:
+        part: Part to run.
+        command_line: Command line of the whole program. The part gets it with another `--output`.
+        file: JSON file of the whole program. The part writes its own file, which is merged and then removed.
+        limit_s: Seconds after which the part is killed.
     """
     own = file.with_suffix(".part.json")
     own.unlink(missing_ok=True)

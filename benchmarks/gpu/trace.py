@@ -1,34 +1,41 @@
-"""A decode step's time by the host's phases and the device's kernels, and the places where the host waits."""
+"""Traces of decode steps: time per phase of the host and per kernel of the device, and waits of the host."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 
 from benchmarks.gpu.figures import WAYS, Settings, Way, config_of
-from benchmarks.gpu.models import SHAPES, NamedVocabulary, as_tokenizer, random_llama
+from benchmarks.gpu.models import NamedVocabulary, loaded
 from benchmarks.gpu.workload import Workload, automata
-from gpu_workers.model.loader import prepare
 
+# Methods of `StepLoop` that are timed; the time of `_read_pass` is also in `_sample`.
 _PHASES = ("_schedule", "_launch", "_overlap", "_commit", "_sample", "_read_pass")
-"""Methods of `StepLoop`; `_read_pass` is a part of `_sample`."""
 _KERNELS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One way of running `rows` rows; all times in ms of a step.
+    """Trace of decode steps. All times are in ms per step. Without CUDA, the last four fields are 0 or empty.
 
-    `host`: by phase; what is left of `wall` is the wait for the pass. `busy`: the device worked, `kernels`: on what,
-    the longest first, and how many there were in all. `waits`: the host waited for the device, by place, times a step.
-    What only CUDA tells is empty elsewhere.
+    Attributes:
+        vocabulary: Number of tokens in the vocabulary.
+        rows: Number of sequences in the batch.
+        way: Name of the way to run steps.
+        wall: Wall time.
+        host: Time of each phase of the host. The rest of `wall` is the wait for the forward pass.
+        busy: Time in which the device worked.
+        launches: Number of kernels per step.
+        kernels: Time of each kernel, the longest first.
+        waits: For each source location, the number of times per step that the host waited there for the device.
     """
 
     vocabulary: int
@@ -43,21 +50,23 @@ class Trace:
 
 
 def traces(settings: Settings, named: NamedVocabulary, rows: int) -> Iterator[Trace]:
-    """Every way without drafts, and guided by the device with them."""
-    model = random_llama(
-        SHAPES[settings.shape], named.vocabulary.size, settings.length, settings.dtype, settings.device
-    )
+    """Trace decode steps without drafts, and guided steps with drafts that the device samples.
+
+    Args:
+        settings: Model and lengths.
+        named: Vocabulary of the model.
+        rows: Number of sequences.
+
+    Yields:
+        One trace per way to run steps.
+    """
+    ready = loaded(settings.model(named), named, config_of(settings, rows, WAYS[0]))
     fsms = automata(named.vocabulary)
-    model.set_attn_implementation("sdpa")
-    loaded = prepare(model, as_tokenizer(named), named.vocabulary, config_of(settings, rows, WAYS[0]))
-    for way in WAYS:
-        if way not in settings.ways or (way.drafts and way.name != "guided, device, drafts"):
+    for way in settings.ways:
+        if way.drafts and way.name != "guided, device, drafts":
             continue
-        workload = Workload(loaded, config_of(settings, rows, way), fsms)
-        try:
+        with contextlib.closing(Workload(ready, config_of(settings, rows, way), fsms)) as workload:
             yield _trace(settings, workload, way, named.vocabulary.size, rows)
-        finally:
-            workload.close()
 
 
 def _trace(settings: Settings, workload: Workload, way: Way, vocabulary: int, rows: int) -> Trace:
@@ -84,9 +93,9 @@ def _trace(settings: Settings, workload: Workload, way: Way, vocabulary: int, ro
     return Trace(vocabulary, rows, way.name, 1000 * wall / steps, told, busy, launches, longest, counted)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _phases_timed(workload: Workload) -> Iterator[dict[str, float]]:
-    """Seconds of the engine thread in each phase."""
+    """Yield the seconds of the engine thread in each phase."""
     loop: Any = workload.engine.step_loop
     spent = dict.fromkeys(_PHASES, 0.0)
 
@@ -102,22 +111,13 @@ def _phases_timed(workload: Workload) -> Iterator[dict[str, float]]:
 
         return run
 
-    before = dict(loop.__dict__)
-    for name in _PHASES:
-        setattr(loop, name, timed(name))
-    try:
+    with mock.patch.multiple(loop, **{name: timed(name) for name in _PHASES}):
         yield spent
-    finally:
-        for name in _PHASES:
-            if name in before:
-                setattr(loop, name, before[name])
-            else:
-                delattr(loop, name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _waits_counted(workload: Workload) -> Iterator[collections.Counter[str]]:
-    """Counts the waits of the engine thread for the device by place, as CUDA's debug mode reports them."""
+    """Count by source location how often the engine thread waits for the device, as CUDA's debug mode reports it."""
     loop: Any = workload.engine.step_loop
     step, found = type(loop)._step.__get__(loop), collections.Counter[str]()
 
@@ -133,15 +133,12 @@ def _waits_counted(workload: Workload) -> Iterator[collections.Counter[str]]:
             f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno}" for one in told if "synchron" in str(one.message)
         )
 
-    loop._step = watched
-    try:
+    with mock.patch.object(loop, "_step", watched):
         yield found
-    finally:
-        del loop._step
 
 
 def _profiled(run: Any) -> tuple[float, float, collections.Counter[str]]:
-    """Of a step: ms in which the device works, how many kernels it runs, and ms by kernel."""
+    """Return per step: ms in which the device works, number of kernels, and ms by kernel."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:

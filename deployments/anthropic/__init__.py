@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: the same generations as those of chat completions, in its words."""
+"""Endpoints of Anthropic's Messages API: request bodies, their translation into chat completions, and responses."""

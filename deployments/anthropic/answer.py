@@ -1,6 +1,7 @@
-"""The answer of `POST /v1/messages`, whole or as server-sent events.
+"""Response of `POST /v1/messages`, complete or as a stream of server-sent events.
 
-Both are one sequence of events: the whole answer is what they add up to.
+A stream has the events below, in this order. Braces enclose the events of one content block, and three dots mark a
+repetition. A complete response is assembled from the same events.
 
     message_start, {content_block_start, content_block_delta..., content_block_stop}..., message_delta, message_stop
 """
@@ -13,26 +14,27 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from deployments.chat.output_parser import OutputParser
+from deployments.chat.tool_bodies import arguments_in
 from deployments.chat.tool_calls import Delta
-from deployments.http.event_stream import block, ended, named_blocks
-from deployments.openai.completions import GrammarReport, grammar_report
-from deployments.openai.tool_bodies import arguments_in
-from deployments.routing.tiers import Generation
+from deployments.event_stream import block, ended, named_blocks
+from deployments.openai.completions import Begun, GrammarReport, grammar_report
 
+# Event with `type` and the fields of its type.
 Event = dict[str, Any]
-"""`type` and what belongs to the type."""
 
 
 class AnswerText(BaseModel):
-    """Text."""
+    """Block of text in the content of a `/v1/messages` response."""
 
     type: Literal["text"]
     text: str
 
 
 class AnswerThinking(BaseModel):
-    """What the model thought; `signature` is always empty."""
+    """Block of reasoning in the content of a `/v1/messages` response.
+
+    `thinking` is the text of the reasoning. `signature` is always empty.
+    """
 
     type: Literal["thinking"]
     thinking: str
@@ -40,7 +42,12 @@ class AnswerThinking(BaseModel):
 
 
 class AnswerToolUse(BaseModel):
-    """A call. Its input matches the function's schema; with `stop_reason: max_tokens` it may be incomplete."""
+    """Block with one function call in the content of a `/v1/messages` response.
+
+    `name` is the name of the called function. `input` has the arguments, which match the function's schema. With
+    `stop_reason: max_tokens`, the arguments of the last call may be incomplete. A later `tool_result` block refers to
+    the call by its `id`.
+    """
 
     type: Literal["tool_use"]
     id: str
@@ -49,14 +56,19 @@ class AnswerToolUse(BaseModel):
 
 
 class MessageUsage(BaseModel):
-    """Token counts."""
+    """Token counts of one `/v1/messages` response. `output_tokens` includes the tokens of the reasoning."""
 
     input_tokens: int
     output_tokens: int
 
 
 class MessageAnswer(BaseModel):
-    """Answer of `POST /v1/messages`. With `stop_reason: max_tokens` the text need not match the constraint."""
+    """Complete response (not a stream) of `POST /v1/messages`.
+
+    `content` has the blocks of the output in their order. `stop_reason: max_tokens` means that the output is truncated,
+    and need not match the constraint. `stop_sequence` is the stop sequence that ended the output, or null. `grammar`
+    reports on the constraint. It is absent if the request has no constraint.
+    """
 
     id: str
     type: Literal["message"]
@@ -70,19 +82,26 @@ class MessageAnswer(BaseModel):
 
 
 class TokenCount(BaseModel):
-    """Answer of `POST /v1/messages/count_tokens`."""
+    """Response of `POST /v1/messages/count_tokens`. `input_tokens` is the number of tokens of the prompt."""
 
     input_tokens: int
 
 
 class MessagesAnswer:
-    """Formats one generation, which its caller closes. Iterate `events` once."""
+    """Converts a generation (running output of a model) to the response of `POST /v1/messages`.
 
-    def __init__(self, generation: Generation, reader: OutputParser, *, request_id: str, model: str) -> None:
-        self._generation = generation
-        self._reader = reader
-        self._request_id = request_id
-        self._model = model
+    A generation can be read only once: call one of `whole`, `blocks` and `events`, and only once. The caller must close
+    the generation.
+
+    Args:
+        begun: The running generation, with exactly one choice (output) and a new parser. The message gets the id
+            `msg_<request_id>`.
+    """
+
+    def __init__(self, begun: Begun) -> None:
+        self._begun = begun
+        (self._reader,) = begun.readers
+        self._grammar = grammar_report(begun)
         self._blocks: list[dict[str, Any]] = []
         self._call: dict[str, str] = {}
         self._input = ""
@@ -91,27 +110,44 @@ class MessagesAnswer:
         self._stop: dict[str, Any] = {"stop_reason": None, "stop_sequence": None}
 
     async def whole(self) -> dict[str, Any]:
-        """The body of an answer that is not streamed; data of `MessageAnswer`. Raises `ApiError`."""
+        """Wait until the generation has ended, and return the response body for a request without `stream`.
+
+        `ApiError` is raised if the generation fails.
+
+        Returns:
+            The fields of `MessageAnswer` as JSON data.
+        """
         async with aclosing(self.events()) as events:
             async for _ in events:
                 pass
-        report = grammar_report(self._generation, [self._reader])
-        return {**self._message(), "content": self._blocks, **self._stop, **report}
+        return {**self._message(), "content": self._blocks, **self._stop, **self._grammar}
 
     def blocks(self) -> AsyncGenerator[bytes, None]:
-        """The blocks of a server-sent event stream, each ending in a blank line."""
+        """Return the response as encoded server-sent events, for a request with `stream`.
+
+        If the generation fails, no exception is raised. The last event is then an `error` event.
+
+        Returns:
+            Iterator of encoded events. Each item is one event and ends in a blank line.
+        """
         return ended(
             named_blocks(self.events()),
-            self._request_id,
-            lambda error: block(error.anthropic_body(self._request_id), "error"),
+            self._begun.request_id,
+            lambda error: block(error.anthropic_body(self._begun.request_id), "error"),
         )
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """The events in their order. Raises `ApiError`."""
+        """Yield the events of the response while the model generates the output.
+
+        `ApiError` is raised if the generation fails.
+
+        Yields:
+            Events as JSON data, from `message_start` to `message_stop`. The docstring of the module shows their order.
+        """
         message = {**self._message(), "content": [], **self._stop}
         yield {"type": "message_start", "message": message}
         last: dict[str, Any] = {}
-        async with aclosing(aiter(self._generation)) as outputs:
+        async with aclosing(aiter(self._begun.generation)) as outputs:
             async for last in outputs:
                 self._tokens += len(last["token_ids"])
                 for delta in self._reader.read(last["text"], last["finish_reason"]):
@@ -122,8 +158,7 @@ class MessagesAnswer:
         reason = self._reason(last)
         stop_string = last["stop_string"] if reason == "stop_sequence" else None
         self._stop = {"stop_reason": reason, "stop_sequence": stop_string}
-        report = grammar_report(self._generation, [self._reader])
-        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage(), **report}
+        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage(), **self._grammar}
         yield {"type": "message_stop"}
 
     def _reason(self, last: dict[str, Any]) -> str:
@@ -136,13 +171,13 @@ class MessagesAnswer:
     # -- blocks ------------------------------------------------------------------------------------------------------
 
     def _told(self, delta: Delta) -> Iterator[Event]:
-        """What a stream says about a delta (`OutputParser`)."""
+        """Yield the events for a delta of `OutputParser`."""
         if "content" in delta:
-            yield from self._begun("text", text="")
+            yield from self._opened("text", text="")
             self._blocks[-1]["text"] += delta["content"]
             yield self._delta({"type": "text_delta", "text": delta["content"]})
         elif "reasoning_content" in delta:
-            yield from self._begun("thinking", thinking="", signature="")
+            yield from self._opened("thinking", thinking="", signature="")
             self._blocks[-1]["thinking"] += delta["reasoning_content"]
             yield self._delta({"type": "thinking_delta", "thinking": delta["reasoning_content"]})
         else:
@@ -152,13 +187,13 @@ class MessagesAnswer:
                 yield from self._closed()
                 self._call, self._input = {"id": call["id"], "name": function["name"]}, ""
             if function["arguments"]:
-                # Not before its arguments: one that is cut there would look like a call without any.
-                yield from self._begun("tool_use", **self._call, input={})
+                # The block starts with the arguments. A call that is truncated before them would look complete.
+                yield from self._opened("tool_use", **self._call, input={})
                 self._input += function["arguments"]
                 yield self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
 
-    def _begun(self, kind: str, **fields: Any) -> Iterator[Event]:
-        """The start of a block, where the last one is of another kind."""
+    def _opened(self, kind: str, **fields: Any) -> Iterator[Event]:
+        """Yield the start of a block, unless a block of this type is open."""
         if self._open and self._blocks[-1]["type"] == kind:
             return
         yield from self._closed()
@@ -167,7 +202,7 @@ class MessagesAnswer:
         yield {"type": "content_block_start", "index": len(self._blocks) - 1, "content_block": dict(self._blocks[-1])}
 
     def _closed(self) -> Iterator[Event]:
-        """The end of the last block, where it has not ended yet."""
+        """Yield the end of the last block, if it is open."""
         if not self._open:
             return
         self._open = False
@@ -185,12 +220,12 @@ class MessagesAnswer:
 
     def _message(self) -> dict[str, Any]:
         return {
-            "id": f"msg_{self._request_id}",
+            "id": f"msg_{self._begun.request_id}",
             "type": "message",
             "role": "assistant",
-            "model": self._model,
+            "model": self._begun.model,
             "usage": self._usage(),
         }
 
     def _usage(self) -> dict[str, int]:
-        return {"input_tokens": self._generation.first[0]["prompt_tokens"], "output_tokens": self._tokens}
+        return {"input_tokens": self._begun.generation.first[0]["prompt_tokens"], "output_tokens": self._tokens}

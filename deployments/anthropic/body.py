@@ -1,6 +1,6 @@
-"""The bodies of `POST /v1/messages` and `/v1/messages/count_tokens`, and the chat completion that they ask for.
+"""Bodies of `POST /v1/messages` and `/v1/messages/count_tokens`, and their translation into a chat completion.
 
-As everywhere, a field that cannot be honoured is accepted only with the value that means "off".
+A field of an unsupported feature accepts only null and values that turn the feature off.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt,
 from pydantic_core import PydanticCustomError
 
 from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
+from deployments.chat.tool_bodies import MAX_TOOLS, STRICT, FunctionName, Parameters
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Positive, Refused, contradiction
-from deployments.openai.constraints import STRICT
 from deployments.openai.protocol import MAX_MESSAGES
 from deployments.openai.sampling import CommonBody, Stop
-from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
 from deployments.openai.translated import TranslatedBody
 from grammar_workers.errors import shortened
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast
 
+# Field of a chat completion -> name of the field in these bodies.
 FIELDS = {
     "max_completion_tokens": "max_tokens",
     "response_format": "output_config.format",
@@ -31,32 +31,37 @@ FIELDS = {
     "thinking_budget": "thinking.budget_tokens",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
 }
-"""Fields of a chat completion by the name that they have here."""
 
 
 class JsonFormat(ClientModel):
-    """Text that is valid under a JSON Schema."""
+    """Constraint on the text of the response: JSON that is valid under the JSON Schema in `schema`."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema = Field(alias="schema")
 
 
 class OutputConfig(ClientModel):
-    """What the text of the answer must match, and how much thought goes into it."""
+    """Settings of the output in a `/v1/messages` request.
+
+    `format` constrains the text of the response. If it is null, the text is free. `effort` has no effect.
+    """
 
     format: JsonFormat | None = None
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="Accepted and ignored.")
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="Ignored.")
 
 
 class ToolParam(ClientModel):
-    """A function that the model may call."""
+    """Function in the `tools` of a `/v1/messages` request. The model may call it.
+
+    `input_schema` is the JSON Schema of the function's arguments.
+    """
 
     ignores: ClassVar[str] = "a tool"
     renames: ClassVar[str] = "a tool of /v1/messages"
-    type: Annotated[Literal["custom"] | None, Field(description="Tools that Anthropic runs are refused.")] = None
+    type: Annotated[Literal["custom"] | None, Field(description="The server rejects tools that Anthropic runs.")] = None
     name: FunctionName
     description: str | None = None
-    input_schema: Parameters = Field(description="JSON Schema of the arguments, an object.")
+    input_schema: Parameters = Field(description="JSON Schema of the arguments. Its instances must be objects.")
     strict: StrictBool | None = Field(None, description=STRICT)
     allowed_callers: Annotated[Any, Only(["direct"])] = None
     defer_loading: Annotated[Any, Only(False)] = None
@@ -74,44 +79,49 @@ Tool = Annotated[ToolParam, BeforeValidator(_function)]
 
 
 class AutoChoice(ClientModel):
-    """The model decides (`auto`), or must call some function (`any`)."""
+    """Value of `tool_choice` without a function name. `auto`: the model may call functions. `any`: it must call one."""
 
     type: Literal["auto", "any"]
-    disable_parallel_tool_use: StrictBool | None = Field(None, description="True: at most one call.")
+    disable_parallel_tool_use: StrictBool | None = Field(None, description="`true`: the response has at most one call.")
 
 
 class ToolChoice(ClientModel):
-    """The function that must be called."""
+    """Value of `tool_choice` that names one function, which the model must call."""
 
     type: Literal["tool"]
     name: str
-    disable_parallel_tool_use: StrictBool | None = Field(None, description="Accepted: there is one call.")
+    disable_parallel_tool_use: StrictBool | None = Field(
+        None, description="Ignored: the response has exactly one call."
+    )
 
 
 class NoneChoice(ClientModel):
-    """No function may be called; the model is not told about them."""
+    """Value of `tool_choice` that forbids calls. The prompt then does not describe the functions."""
 
     type: Literal["none"]
 
 
 class ThinkingEnabled(ClientModel):
-    """The model thinks before it answers."""
+    """Value of `thinking` that makes the model reason before it responds.
+
+    `enabled` and `adaptive` have equal effects. Without `budget_tokens`, only `max_tokens` limits the reasoning.
+    """
 
     type: Literal["enabled", "adaptive"]
-    budget_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens of thoughts.")
+    budget_tokens: StrictInt | None = Field(None, ge=1, description="Maximum number of reasoning tokens.")
     display: Literal["summarized", "omitted"] | None = Field(
-        None, description="Accepted and ignored: thoughts are told as they are."
+        None, description="Ignored. The response has the reasoning unchanged."
     )
 
 
 class ThinkingDisabled(ClientModel):
-    """The model answers at once, as it does where `thinking` is absent."""
+    """Value of `thinking` that turns reasoning off. Without the field `thinking`, reasoning is off, too."""
 
     type: Literal["disabled"]
 
 
 class _Conversation(TranslatedBody):
-    """What both bodies have."""
+    """Fields of both bodies."""
 
     renames: ClassVar[str] = "a request of /v1/messages"
     names: ClassVar[Mapping[str, str]] = FIELDS
@@ -123,12 +133,12 @@ class _Conversation(TranslatedBody):
     tool_choice: Annotated[AutoChoice | ToolChoice | NoneChoice, Field(discriminator="type")] | None = None
     thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] | None = None
     output_config: OutputConfig | None = None
-    output_format: JsonFormat | None = Field(None, description="The older place of `output_config.format`.")
+    output_format: JsonFormat | None = Field(None, description="Older name of `output_config.format`.")
     speed: Annotated[Any, Only("standard")] = None
 
     @model_validator(mode="after")
     def _make_chat(self) -> _Conversation:
-        # An answer that was cut before its first block leads to an empty message.
+        # A response that was truncated before its first block becomes an empty message. It is dropped.
         given = self.messages[: -1 if self.messages[-1].is_empty else None]
         if not given or given[-1].role == "assistant":
             message = "must end with the user: an answer cannot be begun for the model"
@@ -137,7 +147,7 @@ class _Conversation(TranslatedBody):
 
         def place(message: int) -> Place:
             begun = begins[message]
-            return ("system",) if begun is None else ("messages", begun[0])
+            return ("system",) if begun is None else ("messages", begun)
 
         self._translate({"messages": messages, **self._chat_fields()}, place)
         return self
@@ -165,18 +175,24 @@ class _Conversation(TranslatedBody):
 
 
 class CountTokensBody(_Conversation):
-    """Body of `POST /v1/messages/count_tokens`."""
+    """Body of `POST /v1/messages/count_tokens`: the conversation whose prompt tokens the server counts."""
 
 
 class MessagesBody(CommonBody, _Conversation):
-    """Body of `POST /v1/messages`."""
+    """Body of `POST /v1/messages`: the conversation that the model continues, and settings of the output."""
 
-    max_tokens: Positive = Field(description="The most tokens to generate, thoughts included.")
-    stop_sequences: Stop | None = Field(None, description="Texts that end the answer; they are no part of it.")
-    temperature: StrictFloat | None = Field(None, ge=0, le=1, allow_inf_nan=False, description="0 is greedy.")
-    top_k: StrictInt | None = Field(None, ge=0, description="Only so many likeliest allowed tokens; 0: all.")
-    inference_geo: Annotated[Any, Refused("this server is where it is")] = None
-    container: Annotated[Any, Refused("nothing here runs code")] = None
+    max_tokens: Positive = Field(description="Maximum number of output tokens, including reasoning tokens.")
+    stop_sequences: Stop | None = Field(
+        None, description="Texts that end the output. The output does not include them."
+    )
+    temperature: StrictFloat | None = Field(
+        None, ge=0, le=1, allow_inf_nan=False, description="Sampling temperature. 0: greedy."
+    )
+    top_k: StrictInt | None = Field(
+        None, ge=0, description="Sample from this number of the likeliest allowed tokens. 0: all."
+    )
+    inference_geo: Annotated[Any, Refused("the server cannot choose a location")] = None
+    container: Annotated[Any, Refused("the server does not run code")] = None
     mcp_servers: Annotated[Any, Refused("offer functions in `tools`")] = None
 
     def _chat_fields(self) -> dict[str, Any]:

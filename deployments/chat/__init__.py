@@ -1,1 +1,1 @@
-"""Formats of chat models: how they write thoughts and tool calls, and how both are read from their output."""
+"""Reasoning and tool calls in the formats of chat models: prompts, constraints on the output, and output parsers."""

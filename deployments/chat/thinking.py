@@ -1,10 +1,12 @@
-"""Models that think before they answer: how a section of thoughts is marked, opened or left out, and read.
+r"""Reasoning section of an output: its markers, the prompt and the constraint that it requires, and its parser.
 
-    prompt ... <think>\n   thoughts   \n</think>\n\n   answer
-               `-opens--'             `-- closes -'    constrained
+    prompt ... <think>\n   reasoning   \n</think>\n\n   answer
+               `-opens--'                `-- closes -'  constrained
 
-The section is always opened, or left out, in the prompt: what is generated begins with thoughts, or with the answer. A
-constraint holds for the answer; before it the text is free but for the marker that ends the section, which must come.
+The *reasoning section* is the text between the two markers. If the model is to reason, the prompt ends with the start
+marker, and the output starts with the reasoning. Otherwise the output starts with the answer. The answer is the text
+after the section. Only the answer must match the constraint. The reasoning is free text that must end with the end
+marker.
 """
 
 from __future__ import annotations
@@ -14,70 +16,105 @@ import functools
 import re
 from typing import Any, Literal
 
-from deployments.arguments import ThinkingArguments
+from pydantic import BaseModel, ConfigDict, Field
+
 from deployments.http.errors import ApiError, Places
 from gpu_workers.model.text import beginning_of
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
 
 
+class ThinkingArguments(BaseModel):
+    """Markers of the reasoning section in a model's output, from the config file. They replace detected markers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    start: str = Field(min_length=1, description="Start marker: a text, or the name of a special token.")
+    end: str = Field(min_length=1, description="End marker: a text, or the name of a special token.")
+    by_default: bool = Field(True, description="`true`: the model reasons, unless the request turns reasoning off.")
+
+
 @dataclasses.dataclass(frozen=True)
 class ThinkingMarkers:
-    """The texts around thoughts, as the models of a family write them. Names of special tokens mean these tokens."""
+    """Texts before and after the reasoning in a model's output.
+
+    A marker that is the name of a special token stands for that token.
+
+    Attributes:
+        start: Start marker, such as `<think>`.
+        end: End marker, such as `</think>`.
+    """
 
     start: str
     end: str
 
     @property
     def opens(self) -> str:
-        """What begins a section."""
+        r"""Text that opens a reasoning section: the start marker and a line break, such as `<think>\n`."""
         return f"{self.start}\n"
 
     @property
     def closes(self) -> str:
-        """What stands between thoughts and answer."""
+        r"""Text between the reasoning and the answer: the end marker and two line breaks, such as `</think>\n\n`."""
         return f"{self.end}{AFTER_END}"
 
 
+# White space between the end marker and the answer.
 AFTER_END = "\n\n"
 
+# Markers by model family: Qwen, DeepSeek, GLM, Kimi, MiniMax M2 and most others; Mistral; Seed-OSS; MiniMax M3.
 FAMILIES = (
     ThinkingMarkers("<think>", "</think>"),
     ThinkingMarkers("[THINK]", "[/THINK]"),
     ThinkingMarkers("<seed:think>", "</seed:think>"),
     ThinkingMarkers("<mm:think>", "</mm:think>"),
 )
-"""Qwen, DeepSeek, GLM, Kimi, MiniMax M2 and most others; Mistral; Seed-OSS; MiniMax M3."""
 
+# Variables of chat templates that turn reasoning on or off: of Qwen and GLM; of DeepSeek and Kimi.
 SWITCHES = ("enable_thinking", "thinking")
-"""The variables of chat templates by which models with and without thoughts are one model: Qwen's and GLM's, DeepSeek's
-and Kimi's."""
+# Template arguments of the prompts for `Thinking.of_model`: with reasoning, without reasoning, and by default.
 PROMPTS: list[dict[str, Any]] = [dict.fromkeys(SWITCHES, True), dict.fromkeys(SWITCHES, False), {}]
-"""Template arguments for what `Thinking.of_model` has to know: the prompt with thoughts, without, and by default."""
+# Variable in the chat template of Seed-OSS, whose models reason without a switch.
 _BUDGET = "thinking_budget"
-"""A variable of Seed-OSS, whose models think without being told."""
+# Marker that Granite writes before the answer. Such models are not supported, because the marker is ordinary text that
+# the model may omit.
 _ANSWER_MARKER = "<response>"
-"""Granite puts its answer between markers, too; and these are text that it may leave out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ThoughtsLimit:
-    """Thoughts are over at one of the texts `ends`; `closes` is written where none has come by then."""
+    """Limit on the reasoning tokens of a response, and the texts that end its reasoning.
+
+    Attributes:
+        most: Maximum number of reasoning tokens, at least 1.
+        ends: Texts that end the reasoning: the end marker, and the beginning of a tool call for some models. The
+            reasoning ends at the first occurrence of one of them.
+        closes: Text (end marker and line breaks) that is inserted after `most` tokens, if the reasoning has not ended
+            before.
+    """
 
     most: int
     ends: tuple[str, ...]
     closes: str
 
     def is_over(self, text: str) -> bool:
-        """Whether the thoughts that a text begins with have ended."""
+        """Return whether the reasoning at the beginning of an output has ended: the output contains a text of `ends`.
+
+        Args:
+            text: The output so far, from its beginning.
+        """
         return any(end in text for end in self.ends)
 
 
 @dataclasses.dataclass(frozen=True)
 class Thinking:
-    """What the served model does about thoughts; `markers` None: it has none.
+    """Reasoning of the served model: its markers, and the variable of the chat template that turns it on or off.
 
-    `by_default`: for requests that do not say. `prompt_on` and `prompt_off` are what its chat template puts before an
-    answer with its `switch` true and false.
+    Attributes:
+        markers: Markers of the reasoning section. None: the model has no such section.
+        by_default: True if the model reasons for a request that does not turn reasoning on or off.
+        prompt_on: Text that the chat template adds before the output if `switch` is true.
+        prompt_off: Text that the chat template adds before the output if `switch` is false.
+        switch: Name of the variable of the chat template that turns reasoning on or off, such as `enable_thinking`.
     """
 
     markers: ThinkingMarkers | None
@@ -95,9 +132,27 @@ class Thinking:
         prompt_off: str,
         prompt: str,
     ) -> Thinking:
-        """As an operator configured it; `auto`: the chat template has markers, and a switch or an open section.
+        """Detect the reasoning markers of the served model, or take them from the configuration.
 
-        `prompt`: what the template puts before an answer by itself; it tells whether the model thinks by default.
+        With `auto`, the model has a reasoning section if its chat template contains the end marker of a model family
+        (`FAMILIES`), and if at least one of these statements is true:
+
+        - The template contains a variable that turns reasoning on or off (`SWITCHES`), such as `enable_thinking`.
+        - The template contains the variable `thinking_budget`.
+        - `prompt_on` ends with the start marker.
+
+        A model whose template contains `<response>` (Granite) is treated as a model without reasoning.
+
+        Args:
+            configured: Setting of the operator: markers, `auto` for detection, or `off` for a model without reasoning.
+            chat_template: Source of the chat template (Jinja). None: the model has none.
+            prompt_on: Text that the template adds before the output if the variables of `SWITCHES` are true.
+            prompt_off: Text that the template adds before the output if the variables of `SWITCHES` are false.
+            prompt: Text that the template adds before the output if these variables are not set. With `auto`, the model
+                reasons by default unless `prompt` equals `prompt_off` and differs from `prompt_on`.
+
+        Returns:
+            The markers and settings. `markers` is None if the model has no reasoning section.
         """
         template = chat_template or ""
         switch = next((one for one in SWITCHES if re.search(rf"\b{one}\b", template)), None)
@@ -114,9 +169,15 @@ class Thinking:
         return cls(None, False, prompt_on, prompt_off)
 
     def wanted(self, asked: bool | None, param: str = "thinking") -> bool:
-        """Return whether a request thinks, given what its field `param` says.
+        """Return whether the output of a request must start with reasoning.
 
-        Raises `ApiError` 400 where the model cannot.
+        Args:
+            asked: True: the request turns reasoning on. False: the request turns it off. None: the default of the model
+                applies.
+            param: Name of the request field that contains `asked`, for the error.
+
+        Raises:
+            ApiError: 400 if `asked` is true and the model has no reasoning section.
         """
         if asked and self.markers is None:
             message = f"the served model has no thinking section: leave `{param}` out"
@@ -124,7 +185,19 @@ class Thinking:
         return self.by_default if asked is None else asked
 
     def prompt_fields(self, asked: bool | None) -> dict[str, Any]:
-        """Fields of a generation request: the template's switch, and what is missing behind what it renders."""
+        """Return the fields of a replica's generation request that turn reasoning on or off.
+
+        Args:
+            asked: True: the client turns reasoning on. False: the client turns it off. None: the default of the model
+                applies.
+
+        Returns:
+            A dict with two fields. `template_arguments` sets the variable of the chat template that turns reasoning on
+            or off. `answer_prefix` is text to append to the rendered prompt: it opens a reasoning section, or (with
+            reasoning off) completes an empty one. `answer_prefix` is empty if the rendered prompt already ends in this
+            way. The dict is empty if the model has no reasoning section, or if `asked` is None and the model does not
+            reason by default.
+        """
         if self.markers is None or (asked is None and not self.by_default):
             return {}
         thinks = self.wanted(asked)
@@ -136,7 +209,14 @@ class Thinking:
         return {"template_arguments": {self.switch: thinks}, "answer_prefix": missing}
 
     def specification(self, answer: GrammarSpecification) -> StructuralTagSpecification:
-        """Thoughts, which must end, and then what `answer` allows."""
+        """Return the constraint on an output that consists of reasoning and an answer.
+
+        The model must have a reasoning section (`markers` must be set).
+
+        Args:
+            answer: Constraint on the answer: the text after the end marker and two line breaks. The reasoning before
+                the end marker is free text.
+        """
         assert self.markers is not None
         tag = Tag(begin=self.markers.closes, content=answer, end="")
         return StructuralTagSpecification(
@@ -145,17 +225,36 @@ class Thinking:
 
     @staticmethod
     def places(inner: Places) -> Places:
-        """`ApiError.of_grammar`'s places for `specification`, given those of the answer's specification."""
+        """Return how JSON Pointers into a result of `specification` become JSON Pointers into the request body.
+
+        Error messages use the result.
+
+        Args:
+            inner: The entries for pointers into the constraint on the answer (the output without its reasoning). An
+                entry is (prefix of a pointer, replacement of the prefix) or (prefix, replacement, field of the body).
+                For example, with `("/format", "/function", "tools")` the pointer `/format/x` becomes `/function/x` in
+                the field `tools`.
+
+        Returns:
+            Entries of the same form. Their prefixes lead into the constraint on the whole output.
+        """
         inside = tuple((f"/tags/0/content{pointer}", *place) for pointer, *place in inner)
         return (*inside, ("/tags/0/content/schema", ""), ("/tags/0/content", ""))
 
 
 class ReasoningParser:
-    """Cuts one choice's text, which begins with thoughts, into thoughts and answer.
+    """Incremental parser that splits generated text into reasoning and answer. The text must start with reasoning.
 
-    White space before the marker is dropped, and so is as much behind it as a constraint puts there. Where an answer
-    may begin without the marker, `begins` is what it begins with then. `answer_at`: how many characters of the text
-    stand before the answer; None while it has not begun.
+    White space before the end marker is dropped. After the end marker, up to two line breaks are dropped.
+
+    Args:
+        markers: Markers of the reasoning section. The parser searches only for the end marker, because the start marker
+            is part of the prompt.
+        begins: Marker of a tool call, which also ends the reasoning. The answer then begins with this marker. None:
+            only the end marker ends the reasoning.
+
+    Attributes:
+        answer_at: Number of characters of the output before the answer. None: the answer has not started.
     """
 
     def __init__(self, markers: ThinkingMarkers, begins: str | None = None) -> None:
@@ -167,7 +266,16 @@ class ReasoningParser:
         self._skip = AFTER_END
 
     def feed(self, text: str) -> tuple[str, str]:
-        """The thoughts and the part of the answer that are certain now."""
+        """Parse the next piece of the output.
+
+        Text that may be the beginning of a marker is held back, and returned later.
+
+        Args:
+            text: The next piece of text.
+
+        Returns:
+            (reasoning, answer): text to append to the reasoning, and text to append to the answer. Each may be empty.
+        """
         self._read += len(text)
         if self.answer_at is not None:
             return "", self._answer(text)
@@ -186,7 +294,10 @@ class ReasoningParser:
         return certain, ""
 
     def finish(self) -> str:
-        """Thoughts held back, when no more text comes."""
+        """Return the reasoning that was held back. Call this method after the output has ended.
+
+        The text is empty if the answer has started, or if nothing was held back.
+        """
         rest, self._held = self._held, ""
         return rest
 

@@ -1,4 +1,9 @@
-"""Reading the arguments of a call piece by piece as JSON text, however the family writes them."""
+"""Incremental readers of tool call arguments. Each reader converts the notation of a model family to JSON text.
+
+A reader gets the generated text piece by piece. Its method `read` returns JSON text, and the part of the text that it
+has not read. The caller passes this part to the next call again, followed by later text. The attribute `over` is true
+after the end of the arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +18,30 @@ from grammar_workers.json_types import types_of
 
 
 class JsonValue:
-    """Finds the end of one JSON value in text that is known to begin with one."""
+    """Incremental reader of one JSON value in generated text.
+
+    The reader finds the end of the value, and does not change the text. The text must be valid JSON, which the
+    constraint on the output guarantees.
+
+    Attributes:
+        over: True after the end of the value. The end of a number, `true`, `false` or `null` is known only when the
+            character after it has been read.
+    """
 
     def __init__(self) -> None:
         self.over = False
         self._depth = 0
         self._quoted = self._escaped = self._begun = False
 
-    def feed(self, text: str) -> int:
-        """How many characters of `text` belong to the value."""
+    def read(self, text: str) -> tuple[str, str]:
+        """Read the next piece of text.
+
+        Args:
+            text: The next piece of text.
+
+        Returns:
+            The part of `text` that belongs to the value, and the rest. The rest is empty unless the value has ended.
+        """
         for position, character in enumerate(text):
             if self._quoted:
                 self._quoted = self._escaped or character != '"'
@@ -32,23 +52,26 @@ class JsonValue:
                 self._depth += 1
             elif self._depth == 0 and self._begun and character not in "+-.0123456789aeflnrstuE":
                 self.over = True  # a number, true, false or null has ended before this character
-                return position
+                return text[:position], text[position:]
             elif character in "}]":
                 self._depth -= 1
             self._begun = self._begun or not character.isspace()
             if self._depth == 0 and not self._quoted and character in '"}]':
                 self.over = True
-                return position + 1
-        return len(text)
-
-    def read(self, text: str) -> tuple[str, str]:
-        """The part of `text` that belongs to the value, and the rest."""
-        many = self.feed(text)
-        return text[:many], text[many:]
+                return text[: position + 1], text[position + 1 :]
+        return text, ""
 
 
 class RawReader:
-    """Text up to the last `end`, which closes the answer: there may be others before it, in the text."""
+    """Incremental reader of the input of a custom tool (tool that takes text instead of JSON arguments).
+
+    A response that calls a custom tool ends with the input, followed by a fixed text. The fixed text may also occur in
+    the input, so the end of the input is known only at the end of the response. Therefore `over` is never true, and
+    `finish` removes the fixed text.
+
+    Args:
+        end: Fixed text after the input. Empty: the input is the end of the response.
+    """
 
     over = False
 
@@ -57,24 +80,42 @@ class RawReader:
         self._held = ""
 
     def read(self, text: str) -> tuple[str, str]:
-        """The text that is no beginning of the end; nothing is left over."""
+        """Read the next piece of the response.
+
+        Text that may be part of the fixed text after the input is held back.
+
+        Args:
+            text: The next piece of text.
+
+        Returns:
+            (input, unread): the next piece of the input, and an empty text, because no text remains unread.
+        """
         text = self._held + text
         certain = len(text) - beginning_of(self._end + "\0", text)
         self._held = text[certain:]
         return text[:certain], ""
 
     def finish(self) -> str:
-        """The rest, when no more text comes."""
+        """Return the last part of the input, which was held back. Call this after the response has ended."""
         return self._held.removesuffix(self._end) if self._end else self._held
 
 
 class ParameterReader:
-    """Arguments that stand one after the other, as one JSON object.
+    """Incremental reader that converts arguments in markup, such as `<parameter=city>Paris</parameter>`, to JSON.
 
-        text --element's beginning--> key --> value --element's end--> text --anything else--> over
+    The result is one JSON object, here `{"city": "Paris"}`. The states of the reader are:
 
-    A value is a string where the model says so, or else where the function's schema has nothing else for it; where the
-    schema has both it is JSON if it can be.
+        gap --beginning of element--> key --> value --end of element--> gap --other text--> over
+
+    A value is a string if the markup of the model says so, or if the schema allows only strings. Any other value that
+    is valid JSON is taken as JSON. A value that is not valid JSON is a string.
+
+    Args:
+        parameters: Notation of the arguments. Its `element` is the markup of one argument.
+        schema: JSON Schema of the arguments object, which gives the types of the values. None: any type is allowed.
+
+    Attributes:
+        over: True after the end of the arguments.
     """
 
     def __init__(self, parameters: Parameters, schema: Any) -> None:
@@ -82,7 +123,7 @@ class ParameterReader:
         before, after = parameters.element.split("$value")
         self._opens = parameters.parts[0]
         self._header = _pattern(before)
-        # White space around a value belongs to the markup where the declaration has some.
+        # If the declaration has line breaks around a value, they belong to the markup.
         self._trimmed = before.endswith("\n")
         self._closes = after.strip()
         self._schema = schema
@@ -92,13 +133,21 @@ class ParameterReader:
         self._streamed = False
 
     def read(self, text: str) -> tuple[str, str]:
-        """JSON text that is certain now, and what of `text` is not read yet."""
+        """Read more of the arguments.
+
+        Args:
+            text: The unread text that the previous call of `read` returned, followed by later text.
+
+        Returns:
+            (JSON text, unread text): the next piece of the arguments as JSON, and the unread part of `text`. The pieces
+            of all calls of `read` form one JSON object.
+        """
         piece = ""
         while not self.over and (read := self._step(text)) is not None:
             piece, text = piece + read[0], read[1]
         return piece, text
 
-    # Each step returns JSON text and the rest, or None where it needs more text; it may choose the next one.
+    # Each step returns JSON text and the rest, or None if it needs more text. A step may set the next step.
 
     def _between(self, text: str) -> tuple[str, str] | None:
         rest = text.lstrip()
@@ -111,7 +160,7 @@ class ParameterReader:
         return ("}" if self._members else "{}"), text
 
     def _read_header(self, text: str) -> tuple[str, str] | None:
-        """Up to the value."""
+        """Read up to the beginning of the value."""
         found = self._header.match(text)
         if found is None:
             return None
@@ -146,7 +195,7 @@ class ParameterReader:
         return value.removesuffix("\n") if self._trimmed else value
 
     def _is_string(self) -> bool | None:
-        """Whether the value is a string; None: it may be one."""
+        """Return whether the value is a string. None: the schema allows a string and other types."""
         if "string" in self._filled:
             return self._filled["string"] == "true"
         types = types_of(self._schema, self._filled["key"])
@@ -161,7 +210,16 @@ class ParameterReader:
 
 
 class KeywordReader:
-    """Arguments as Python writes them, `city="Paris", ok=True`, as one JSON object."""
+    """Incremental reader that converts arguments in Python's notation, such as `city="Paris", ok=True`, to JSON.
+
+    The result is one JSON object, here `{"city": "Paris", "ok": true}`.
+
+    Args:
+        parameters: Notation of the arguments: the texts between name and value, and between two arguments.
+
+    Attributes:
+        over: True after the end of the arguments.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.over = False
@@ -172,7 +230,15 @@ class KeywordReader:
         self._value: _PythonValue | None = None
 
     def read(self, text: str) -> tuple[str, str]:
-        """JSON text that is certain now, and what of `text` is not read yet."""
+        """Read more of the arguments.
+
+        Args:
+            text: The unread text that the previous call of `read` returned, followed by later text.
+
+        Returns:
+            (JSON text, unread text): the next piece of the arguments as JSON, and the unread part of `text`. The pieces
+            of all calls of `read` form one JSON object.
+        """
         piece = ""
         while not self.over:
             if self._value is not None:
@@ -200,7 +266,7 @@ class KeywordReader:
 
 
 class _PythonValue:
-    """One of Python's literals as JSON text, piece by piece; it ends before a comma or bracket that is none of it."""
+    """Reader of one Python literal, as JSON. The literal ends before a comma or bracket that is not part of it."""
 
     def __init__(self) -> None:
         self.over = False
@@ -209,7 +275,7 @@ class _PythonValue:
         self._word = ""
 
     def read(self, text: str) -> tuple[str, str]:
-        """As `KeywordReader.read`."""
+        """Return JSON text and the rest, as `KeywordReader.read` does."""
         piece = ""
         for position, character in enumerate(text):
             if self._quoted:
@@ -231,7 +297,17 @@ class _PythonValue:
 
 
 class BareReader:
-    """Arguments with bare names, and strings between two quotes, `city:<escape>Paris<escape>,days:3`, as JSON."""
+    """Incremental reader that converts arguments with bare names and special quotes to JSON.
+
+    For example, it converts `city:<escape>Paris<escape>,days:3` to the JSON object `{"city": "Paris", "days": 3}`. The
+    arguments end at the closing brace of the call.
+
+    Args:
+        parameters: Notation of the arguments. Its `quote` is the text before and after a string (here `<escape>`).
+
+    Attributes:
+        over: True after the end of the arguments.
+    """
 
     def __init__(self, parameters: Parameters) -> None:
         self.over = False
@@ -242,7 +318,16 @@ class BareReader:
         self._wants_name = True
 
     def read(self, text: str) -> tuple[str, str]:
-        """JSON text that is certain now, and what of `text` is not read yet; the last brace is not ours."""
+        """Read more of the arguments.
+
+        Args:
+            text: The unread text that the previous call of `read` returned, followed by later text.
+
+        Returns:
+            (JSON text, unread text): the next piece of the arguments as JSON, and the unread part of `text`. The pieces
+            of all calls of `read` form one JSON object. After the end of the arguments, the unread part starts with the
+            closing brace of the tool call.
+        """
         piece = "" if self._begun else "{"
         self._begun = True
         while text and not self.over:
@@ -285,7 +370,7 @@ _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
 
 def _pattern(before: str) -> re.Pattern[str]:
-    """What stands before a value, whatever white space the model puts between its parts."""
+    """Return the pattern of the text before a value. It accepts any white space between the parts."""
     holes = {"$key": "(?P<key>.*?)", "$string": "(?P<string>true|false)"}
     parts = re.split(r"(\$key|\$string|\s+)", before.rstrip())
     return re.compile(
@@ -294,5 +379,5 @@ def _pattern(before: str) -> re.Pattern[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text inside a JSON string."""
+    """Return `text` escaped for a JSON string, without quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,4 +1,7 @@
-"""Reading tool calls out of generated text, piece by piece, as the constraint guarantees it to be written."""
+"""Incremental parser of generated text with tool calls, and the function that makes the ids of calls.
+
+The constraint on the output guarantees that calls in the text have the format of the model family.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,24 @@ from deployments.chat.tool_arguments import BareReader, JsonValue, KeywordReader
 from deployments.chat.tool_formats.declaration import RawInput, ToolFormat
 from gpu_workers.model.text import beginning_of
 
+# Addition of more text to a response, in OpenAI's format: `{"content": text}`, or the same with `reasoning_content`,
+# or `{"tool_calls": [...]}`.
 Delta = dict[str, Any]
-"""What one more piece of text adds to an answer: `{"content": text}` or `{"tool_calls": [...]}`, OpenAI's shape."""
 Deltas = list[Delta]
 
 
 def call_id(tool_format: ToolFormat, name: str, number: int, written: dict[str, str], *seed: object) -> str:
-    """The id of the call of this number, the same for the same `seed`: a repeated request has the same ids.
+    """Return the id of a tool call in the response to the client.
 
-    `written`: what the model wrote into holes for ids.
+    The id is a function of the arguments, so a repeated request gets equal ids.
+
+    Args:
+        tool_format: Format of the model's calls. It determines the form of the ids.
+        name: Name of the called function.
+        number: Index of the call in the response, from 0.
+        written: Parts of the id that the model has written: placeholder (`$count` or `$random`) -> text. A missing
+            `$count` is replaced by `number`, a missing `$random` by a hash of `seed` and `number`.
+        seed: Values that identify the output, such as the seed of the request and the index of the choice.
     """
     digest = hashlib.sha256(repr((*seed, number)).encode()).hexdigest()
     made = {"$name": name, "$count": str(number), "$random": digest[: tool_format.id_length]}
@@ -27,12 +39,26 @@ def call_id(tool_format: ToolFormat, name: str, number: int, written: dict[str, 
 
 
 class ToolCallParser:
-    """One choice's text, cut into content and calls.
+    """Incremental parser that splits the text of one choice (output) into content and tool calls.
+
+    The parser has these states. `trigger`, `opens`, `separator` and `closes` are texts of the format:
 
         text --trigger--> opens -> call, part by part -> separator -> call, part by part -> closes --> text
 
-    White space and separators at the borders of calls are no content. A call that was cut off keeps what there is of
-    its arguments; of one that was cut off before them nothing is told.
+    White space and separators next to calls are not content. If the output is truncated within the arguments of a
+    call, the call has incomplete arguments. If it is truncated earlier in a call, the call is omitted.
+
+    Args:
+        tool_format: Format of the model's calls.
+        id_seed: Values from which the ids of calls are derived, such as the seed of the request and the index of the
+            choice.
+        schemas: Name of a tool -> JSON Schema of its arguments, or `RawInput` for a custom tool (tool that takes text
+            instead of JSON arguments). Tools without an entry are treated as functions that take any arguments.
+        text_begin: None: the response may have both text and calls. A text: the response has either text or calls. If
+            it has text, it begins with `text_begin` (which may be empty), and this beginning is not content.
+
+    Attributes:
+        calls: Number of calls that have started.
     """
 
     def __init__(
@@ -42,10 +68,6 @@ class ToolCallParser:
         schemas: Mapping[str, Any] = MappingProxyType({}),
         text_begin: str | None = None,
     ) -> None:
-        """`schemas`: those of the arguments by the names of functions, as far as they are known.
-
-        `text_begin`: what stands before a text that is all of the answer; None where text may stand beside calls.
-        """
         self.calls = 0
         self._format = tool_format
         self._schemas = schemas
@@ -65,7 +87,17 @@ class ToolCallParser:
             self._markers |= {region.opens: region.kind} | ({region.closes: "content"} if region.closes else {})
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """What is certain now."""
+        """Parse the next piece of generated text.
+
+        Text that may be the beginning of a marker is held back.
+
+        Args:
+            text: The next piece of text.
+
+        Yields:
+            Deltas (pieces of a response in the format of OpenAI's streams): dicts with exactly one of the keys
+            `content`, `reasoning_content` and `tool_calls`.
+        """
         self._held += text
         while True:
             deltas = self._step()
@@ -74,7 +106,16 @@ class ToolCallParser:
                 return
 
     def finish(self, *, cut: bool) -> Iterator[Delta]:
-        """The rest, when no more text comes; `cut`: more would have come, so what may begin a call is no content."""
+        """Parse the text that was held back. Call this method after the output has ended.
+
+        Args:
+            cut: True if the output was truncated by the limit on tokens. Then an incomplete marker at the end of the
+                text is dropped.
+
+        Yields:
+            At most one delta, in the form that `feed` yields: the rest of the text, or the rest of the input of a
+            custom tool.
+        """
         if isinstance(self._value, RawReader):
             if text := self._value.finish():
                 yield self._delta(custom={"input": text})
@@ -85,10 +126,10 @@ class ToolCallParser:
                 yield {self._kind: text}
         self._held = ""
 
-    # Each step returns what it has found out, or None where it needs more text; it may choose the next one.
+    # Each step returns deltas, or None if it needs more text. A step may set the next step.
 
     def _text(self) -> Deltas | None:
-        """Text up to the next marker; white space or the beginning of a marker at its end has to wait."""
+        """Read text up to the next marker. White space and the beginning of a marker at its end are held back."""
         if self._after_call:
             separator = "" if self._format.in_sections else self._format.separator.strip()
             self._held = self._held.lstrip().removeprefix(separator).lstrip()
@@ -111,12 +152,12 @@ class ToolCallParser:
             self._held = self._held[len(found) :]
             self._kind = self._markers[found]
             for region in self._last:
-                if region.opens == found:  # what its text holds is no marker
+                if region.opens == found:  # its text contains no further markers
                     self._markers = {region.closes: "content"} if region.closes else {}
         return deltas
 
     def _begins_with_calls(self) -> bool:
-        """False where that cannot be told yet; where the answer begins with text, nothing is looked for in it."""
+        """Return False if more text is needed to decide. If the response is text, remove the markers to search for."""
         trigger = self._format.trigger
         if not self._held.startswith(trigger):
             if trigger.startswith(self._held):
@@ -137,7 +178,7 @@ class ToolCallParser:
         return []
 
     def _call_part(self) -> Deltas | None:
-        """One more part of a call."""
+        """Read the next part of a call."""
         parts = self._format.parts
         if self._part == len(parts):
             return self._end_call()
@@ -146,7 +187,7 @@ class ToolCallParser:
             return self._arguments()
         if not part.startswith("$"):
             return self._read(part, self._next_part)
-        # What follows a hole in a declaration is never in what fills it.
+        # The text after a hole of a declaration never occurs in the content of the hole.
         ends = [place for text in self._following() if (place := self._held.find(text)) >= 0]
         if not ends:
             return None
@@ -155,7 +196,7 @@ class ToolCallParser:
         return self._next_part()
 
     def _following(self) -> tuple[str, ...]:
-        """Texts one of which stands behind the hole that is read."""
+        """Return the texts of which one follows the hole that is being read."""
         after, *others = self._format.parts[self._part + 1 :]
         if after != "$arguments":
             return (after,)
@@ -206,7 +247,7 @@ class ToolCallParser:
         return []
 
     def _between(self) -> Deltas | None:
-        """In a section after a call: another one, or the end of the section."""
+        """Read the text after a call in a section: the beginning of another call, or the end of the section."""
         first = self._format.parts[0]
         again = (self._format.separator + ("" if first.startswith("$") else first)).lstrip()
         held = self._held.lstrip()
@@ -226,10 +267,11 @@ class ToolCallParser:
         return []
 
     def _read(self, expected: str, then: Callable[[], Deltas]) -> Deltas | None:
-        """Goes on with `then` behind a text that the constraint puts here; what is something else is text.
-
-        White space before it says nothing.
-        """
+        """Read the text `expected` after optional white space, then call `then`. Other text becomes content."""
+        if expected.isspace() and self._held.startswith(expected):
+            # Further white space may belong to the input of a custom tool.
+            self._held = self._held[len(expected) :]
+            return then()
         held, expected = self._held.lstrip(), expected.lstrip()
         if held.startswith(expected):
             self._held = held[len(expected) :]

@@ -1,4 +1,4 @@
-"""Tools as the served model knows them: the constraint that makes calls exact, and the prompt that offers them."""
+"""Tools of one request to the served model: the constraint for valid tool calls, and the prompt with the tools."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from deployments.chat.thinking import ThinkingMarkers
+from deployments.chat.tool_bodies import CustomTool, NamedTool, Tool
 from deployments.chat.tool_calls import call_id
 from deployments.chat.tool_formats import (
     FORMATS,
@@ -21,6 +22,7 @@ from deployments.chat.tool_formats import (
 )
 from deployments.chat.tool_formats.declaration import RawInput
 from deployments.chat.tool_formats.tags import (
+    WantedCalls,
     answer_format,
     begins_json,
     begun_text,
@@ -30,18 +32,23 @@ from deployments.chat.tool_formats.tags import (
     thoughts_and_answer,
 )
 from deployments.http.errors import ApiError, Places
-from deployments.openai.tool_bodies import CustomTool, NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
+# Message as chat templates take it.
 Message = dict[str, Any]
-"""One turn as chat templates take it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them.
+    """Tools that one request offers to the model, and the constraint on a response without calls.
 
-    `text`: the constraint of an answer without calls, where there is one.
+    Attributes:
+        tools: All tools of the request, in their order.
+        choice: `auto`: the model writes text or calls tools. `required`: it must call a tool. `NamedTool`: it must call
+            the named function.
+        parallel: True if one response may have several calls.
+        allowed: Names of the tools that may be called if `choice` names no function. None: all tools may be called.
+        text: Constraint on a response without calls. None: free text.
     """
 
     tools: Sequence[Tool | CustomTool]
@@ -51,20 +58,28 @@ class Offer:
     text: GrammarSpecification | None = None
 
     def callable_tools(self) -> list[tuple[int, Tool | CustomTool]]:
-        """The tools that may be called, with their places in the request."""
+        """Return the tools that may be called, each as a pair (index in the request, tool)."""
         names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
         return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
     def schemas(self) -> dict[str, Any]:
-        """The JSON Schemas of the arguments of functions that may be called, in their order; `RawInput` of others."""
+        """Return the argument schemas of the tools that may be called.
+
+        Returns:
+            Name of a tool -> JSON Schema of the arguments object. A custom tool, which takes text instead of JSON
+            arguments, has a `RawInput` (constraint on the text) in place of the schema.
+        """
         return {tool.function.name: tool.function.arguments_schema() for _, tool in self.callable_tools()}
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolDialect:
-    """How the served model writes calls, and what its chat template does about tools.
+    """Format in which the served model writes tool calls, and the support for tools in its chat template.
 
-    `by_template`: it tells the model about them. `argument_text`: it wants the arguments of earlier calls as JSON text.
+    Attributes:
+        format: Format of the calls.
+        by_template: True if the chat template describes the tools to the model. False: a system message describes them.
+        argument_text: True if the chat template takes the arguments of earlier calls as JSON text. False: as a dict.
     """
 
     format: ToolFormat
@@ -73,20 +88,36 @@ class ToolDialect:
 
     @classmethod
     def of_model(cls, name: ToolFormatName | Literal["auto"], chat_template: str | None) -> ToolDialect:
-        """`name` as an operator configured it; `auto` looks at the chat template.
+        """Return the tool call format of a model, and the support for tools in its chat template.
 
-        A template that teaches a format which is none of ours is not asked to describe tools.
+        With `auto`, the format is detected from the template. If no known format is found, the format is `turnstile`,
+        and a system message describes the tools, in place of the template.
+
+        Args:
+            name: Setting of the operator: a format, or `auto` for detection.
+            chat_template: Source of the chat template (Jinja). None: the model has none.
         """
         chosen = detected_format(chat_template) if name == "auto" else name
         by_template = renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile")
         return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
     def specification(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> StructuralTagSpecification:
-        """Free text in which the model may call, or calls alone where the client demands one; behind `thoughts`.
+        """Return the constraint on an output that may call tools.
 
-        Beside a constraint of the text: calls alone, or such a text.
+        If the client also constrains the text, the response has either calls, or text that matches the client's
+        constraint. If the client requires a call, the response consists of calls.
 
-        Raises `ApiError`.
+        Args:
+            offer: The tools of the request.
+            thoughts: Markers of the reasoning section. The constraint then describes reasoning before the response.
+                None: the output has no reasoning.
+
+        Returns:
+            Structural tag (description of a text with constrained regions).
+
+        Raises:
+            ApiError: 400 if the model's format does not allow the name of a tool, or if a tool is a custom tool (it
+                takes text instead of JSON arguments) and the format has no place for text.
         """
         for place, tool in offer.callable_tools():
             if re.fullmatch(self.format.names, tool.function.name) is None:
@@ -98,7 +129,16 @@ class ToolDialect:
         return StructuralTagSpecification.model_validate({"format": self._answer(offer, thoughts)})
 
     def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
-        """The specification of answers that say what this one allows, in the markup of the model; `places` for it."""
+        """Return the constraint on a response without calls, including the markers that the model writes around text.
+
+        Args:
+            specification: The constraint on the text between the markers.
+
+        Returns:
+            The constraint on the whole response, and a translation of JSON Pointers for errors. An entry of the
+            translation is (prefix of a pointer into the returned constraint, replacement for a pointer into
+            `specification`). If the model writes no markers: `specification` itself, and no entries.
+        """
         if not self.format.texts:
             return specification, ()
         whole, pointer = text_format(self.format, {"type": "specification", "specification": specification})
@@ -107,11 +147,23 @@ class ToolDialect:
         return StructuralTagSpecification.model_validate({"format": whole}), places
 
     def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> Places:
-        """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
+        """Return how JSON Pointers into `specification(offer, thoughts)` become JSON Pointers into the request body.
+
+        Error messages use the result.
+
+        Args:
+            offer: The tools of the request, as for `specification`.
+            thoughts: Markers of the reasoning section, as for `specification`.
+
+        Returns:
+            For pointers into the schema of a tool: entries (prefix of a pointer, replacement, `tools`), where `tools`
+            is the field of the body. For pointers into the client's constraint on the text: entries (prefix of a
+            pointer, replacement).
+        """
         answer = self._answer(offer, thoughts)
         pairs: list[tuple[str, str, str]] = []
         pointers = call_pointers(answer, "/format")
-        # A call may come in several places.
+        # The specification may contain a call several times.
         for (tag, schema), (place, _) in zip(pointers, itertools.cycle(offer.callable_tools()), strict=False):
             function = f"/tools/{place}/function"
             inside = [(f"{schema}/json_schema", f"{function}/parameters"), (f"{schema}/specification", function)]
@@ -120,19 +172,25 @@ class ToolDialect:
         return (*pairs, *texts, *((text.removesuffix("/schema"), "") for text, _ in texts))
 
     def _answer(self, offer: Offer, thoughts: ThinkingMarkers | None) -> dict[str, Any]:
-        # Any text can be in an input, also what ends a call: only the end of the answer tells them apart.
+        # The input of a custom tool may contain any text, also the end of a call. So the call ends with the response.
         raw = any(isinstance(schema, RawInput) for schema in offer.schemas().values())
         one = isinstance(offer.choice, NamedTool) or not offer.parallel or raw
-        asked: dict[str, Any] = {"demanded": offer.choice != "auto", "one": one}
-        if offer.text is not None:
-            asked["text"] = begun_text(self.text_begin(offer), offer.text)
-        functions = list(offer.schemas().items())
+        text = None if offer.text is None else begun_text(self.text_begin(offer), offer.text)
+        wanted = WantedCalls(list(offer.schemas().items()), offer.choice != "auto", one, text)
         if thoughts is None:
-            return answer_format(self.format, functions, **asked)
-        return thoughts_and_answer(self.format, functions, **asked, end=thoughts.end, closes=thoughts.closes)
+            return answer_format(self.format, wanted)
+        return thoughts_and_answer(self.format, wanted, end=thoughts.end, closes=thoughts.closes)
 
     def text_begin(self, offer: Offer) -> str | None:
-        """Prefix of a text under a constraint, so that no text begins as calls do; None without a constraint."""
+        """Return the text before the content of a constrained response without calls. It marks that no call follows.
+
+        Args:
+            offer: The tools of the request.
+
+        Returns:
+            A line break, or an empty text if constrained text and calls have different first characters anyway. None if
+            the client does not constrain the text.
+        """
         if offer.text is None:
             return None
         trigger = self.format.trigger
@@ -140,7 +198,15 @@ class ToolDialect:
         return "" if apart else "\n"
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
-        """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""
+        """Return the fields `messages` and `tools` of a replica's generation request.
+
+        If the chat template does not support tools, the field `tools` is absent. A system message then describes the
+        tools, and earlier calls and their results are converted to messages with text.
+
+        Args:
+            messages: The conversation as plain data, in the form that chat templates take; not changed.
+            offer: The tools of the request. None: the request has no tools.
+        """
         tools = [] if offer is None else [tool.template_input() for tool in offer.tools]
         if self.by_template:
             return {"messages": self._for_template(messages), "tools": tools or None}
@@ -152,14 +218,14 @@ class ToolDialect:
         return {"messages": described + plain}
 
     def _for_template(self, messages: list[Message]) -> list[Message]:
-        """Messages with ids and arguments of earlier calls as the chat template takes them."""
+        """Return messages with the ids and arguments of earlier calls in the form that the chat template takes."""
         ids: dict[str, str] = {}
         fitting: list[Message] = []
         for message in messages:
             one = dict(message)
             if message["role"] == "tool":
                 given, name = message["tool_call_id"], message.get("name", "function")
-                if given not in ids:  # its call is not there any more
+                if given not in ids:  # the call is not in the messages
                     self._earlier_call({"id": given, "function": {"name": name, "arguments": {}}}, ids)
                 one["tool_call_id"] = ids[given]
             if "tool_calls" in message:
@@ -168,7 +234,7 @@ class ToolDialect:
         return fitting
 
     def _earlier_call(self, call: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
-        """The call; `ids` holds the new id of each call before it, and then this one's."""
+        """Return the call with a valid id. Add the id to `ids`, which maps the client's ids to valid ones."""
         function = call["function"]
         new = call["id"]
         if not self.format.accepts_id(new, function["name"]):
@@ -179,14 +245,14 @@ class ToolDialect:
         return {**call, "id": new, "function": function}
 
     def _described(self, tools: list[dict[str, Any]]) -> Message:
-        """The system message for models whose chat template knows no tools."""
+        """Return the system message for models whose chat template does not support tools."""
         lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
         how = self.format.example()
         text = "\n".join(["You can call these functions:", *lines, f"To call one, write {how}"])
         return {"role": "system", "content": text}
 
     def _plain(self, message: Message) -> Message:
-        """The message in the roles and fields that every chat template knows."""
+        """Return the message with the roles and fields that every chat template supports."""
         if message["role"] == "tool":
             return {"role": "user", "content": f"{message.get('name', 'A function')} returned: {message['content']}"}
         if "tool_calls" not in message:

@@ -1,4 +1,4 @@
-"""`python -m deployments.cli`: the `turnstile` command where the console script is not installed."""
+"""`python -m deployments.cli`: the `turnstile` command for environments without the console script."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`turnstile bench`: load on a running server, and a table of what clients saw."""
+"""`turnstile bench`: put load on a running server and print throughput and latency as clients measure them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,55 @@ from deployments.cli.server import add_server_arguments, authorization
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` needs to know."""
-    parser.add_argument("--clients", type=natural, nargs="+", default=[1, 8, 32], metavar="N", help="at the same time")
+    """Add the arguments of `turnstile bench` to the parser."""
     parser.add_argument(
-        "--structured", type=finite, nargs="+", default=[0, 1], metavar="SHARE", help="of requests with a schema"
+        "--clients",
+        type=natural,
+        nargs="+",
+        default=[1, 8, 32],
+        metavar="N",
+        help="numbers of clients that send requests at the same time",
     )
-    parser.add_argument("--unique", action="store_true", help="each schema is a new one, which must be compiled")
-    parser.add_argument("--seconds", type=positive, default=5, metavar="S", help="for each row (default %(default)s)")
-    parser.add_argument("--max-tokens", type=natural, default=32, metavar="N", help="of each answer (default 32)")
-    parser.add_argument("--model", help="a name from /v1/models (default: the served one)")
+    parser.add_argument(
+        "--structured",
+        type=finite,
+        nargs="+",
+        default=[0, 1],
+        metavar="SHARE",
+        help="shares of requests with a schema, from 0 to 1",
+    )
+    parser.add_argument(
+        "--unique", action="store_true", help="each request has a new schema, which the server must compile"
+    )
+    parser.add_argument(
+        "--seconds", type=positive, default=5, metavar="S", help="seconds for each measured row (default %(default)s)"
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=natural,
+        default=32,
+        metavar="N",
+        help="maximum number of output tokens of each response (default 32)",
+    )
+    parser.add_argument("--model", help="a name from /v1/models (default: the served model)")
     add_server_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0, or 1 when a request failed. Raises `Failure` when none was answered."""
+    """Send requests to a server, for `--seconds` with each combination of `--clients` and `--structured`.
+
+    At the end, print a table of throughput and latency with one row for each combination.
+
+    Args:
+        options: Parsed arguments of `add_arguments`.
+
+    Returns:
+        Exit code: 0 if all requests succeeded, 1 if a request failed.
+
+    Raises:
+        UsageFailure: A value of `--structured` (share of the requests that have a schema) is not between 0 and 1.
+        Failure: All requests of one combination failed. The message has the reasons.
+    """
     if not all(0 <= share <= 1 for share in options.structured):
         raise UsageFailure("--structured: between 0 and 1")
     rows: list[tuple[str, ...]] = [("clients", "structured", *Report.COLUMNS)]

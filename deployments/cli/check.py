@@ -1,6 +1,7 @@
-"""`turnstile check SCHEMA`: is it supported, why not, how large is it, and what does it generate?
+"""`turnstile check SCHEMA`: compile a constraint, such as a JSON Schema, and report whether it is supported.
 
-Nothing is served: the grammar engine compiles the specification here, for the vocabulary of a model.
+The report has the size of the automaton, the compile time and example outputs, or the reason of a rejection. The
+constraint is compiled in this process, for the vocabulary of a model. No server is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,42 +18,57 @@ from deployments.cli.arguments import UsageFailure
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
 from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
 from deployments.error_excerpt import place_lines
-from deployments.kernel_progress import compile_visibly
 from deployments.shipped import EMBEDDED_MODEL
 from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, warm_up
 from grammar_workers.artifacts import artifact
 from grammar_workers.costs import most_expensive
+from grammar_workers.kernel_progress import compile_visibly
 from grammar_workers.keys import refuse_mistakes
 from grammar_workers.matching.examples import draw_examples
-from grammar_workers.vocabulary.tokenizer_file import read_vocabulary
-from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` needs to know."""
-    parser.add_argument("schema", metavar="SCHEMA", help="a file, or - for standard input")
+    """Add the arguments of `turnstile check` to the parser."""
+    parser.add_argument(
+        "schema",
+        metavar="SCHEMA",
+        help="a file, `module:Name` of a Python type such as a pydantic model, or - for standard input",
+    )
     parser.add_argument("--kind", choices=KINDS, help=KIND_HELP)
-    parser.add_argument("--examples", type=int, default=3, metavar="N", help="how many outputs to draw (default 3)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other examples (default 0)")
+    parser.add_argument(
+        "--examples", type=int, default=3, metavar="N", help="number of examples of valid outputs (default 3)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the examples (default 0)")
     parser.add_argument(
         "--model",
         default=str(EMBEDDED_MODEL),
-        help="the model whose vocabulary to compile for, a folder or a Hugging Face id (default: the embedded one)",
+        help="model whose vocabulary is used: a folder or a Hugging Face ID (default: the embedded model)",
     )
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="let Python files run that come with the model as its tokenizer",
+        help="run Python files of the model, if its tokenizer needs them",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="refuse misspelt keywords, too, as the server does under `strict: true`"
+        "--strict", action="store_true", help="reject misspelled keywords, as the server does with `strict: true`"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     add_grammar_flags(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the specification is supported, 1 when it is refused. Raises `UsageFailure`."""
+    """Compile the constraint in a file, and print a report: whether it is supported, sizes, times and example outputs.
+
+    Args:
+        options: Parsed arguments of `add_arguments`. With `json`, the report is one JSON object.
+
+    Returns:
+        Exit code: 0 if the constraint is supported, 1 if it is rejected (the report has the reason).
+
+    Raises:
+        UsageFailure: A grammar option is out of range, the file or the model's vocabulary cannot be read, or the
+            suffix of the file does not tell the kind of constraint.
+    """
     text = read_text(options.schema)
     try:
         policies = grammar_options(options)
@@ -81,11 +96,10 @@ def run(options: argparse.Namespace) -> int:
 def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
     print(f"loading the vocabulary of {model} ...", file=sys.stderr, flush=True)
     try:
-        # Without `transformers` where the files are plain: its import takes longer than all the rest.
-        vocabulary = read_vocabulary(Path(model)) or load_vocabulary(model, trust_remote_code=trust_remote_code)
+        vocabulary = Vocabulary.from_pretrained(model, trust_remote_code=trust_remote_code)
     except (ImportError, OSError, ValueError) as error:
         raise UsageFailure(f"cannot load the vocabulary of {model}: {error}") from error
-    # Or the first compilation would be billed for what every process does once.
+    # Without the warm-up, the compile time would include work that every process does once.
     compile_visibly(sys.stderr)
     warm_up(vocabulary)
     return vocabulary
@@ -94,7 +108,7 @@ def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
 def _compile(
     asked: dict[str, Any], vocabulary: Vocabulary, options: GrammarOptions, *, count: int, seed: int
 ) -> dict[str, Any]:
-    """The findings about a specification that compiles, as plain data; `seconds` do not include the first mask."""
+    """Return the report on a specification that compiles, as plain data. `seconds` excludes the first mask."""
     started = time.perf_counter()
     fsm = compile_grammar(asked, vocabulary, options=options)
     seconds = time.perf_counter() - started

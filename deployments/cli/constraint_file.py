@@ -1,25 +1,34 @@
-"""A constraint from a file: its text, and the grammar specification that it stands for."""
+"""Constraint files of the command line: read a file, and convert its text to a specification for the compiler.
+
+A file contains a JSON Schema, a regular expression, a context-free grammar (GBNF or Lark), one choice per line, or the
+JSON text of a specification. In place of a file, `module:Name` names a Python type, such as a pydantic model.
+"""
 
 from __future__ import annotations
 
+import importlib
+import json
+import operator
+import re
 import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pydantic import PydanticUserError
+
 from deployments.cli.arguments import UsageFailure
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.cfg.reading import guess_syntax
-from grammar_workers.specification import GrammarSpecification
-from grammar_workers.strict_json import JsonTextError, parse_json
-from grammar_workers.validation import pointer
+from grammar_workers.specification_json import parse_specification_json, schema_of_type, schema_or_specification
 
 Kind = Literal["json_schema", "specification", "regex", "grammar", "choice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 KIND_HELP = (
-    "what the file holds: `json_schema`; `specification`, any grammar specification as JSON with its `type`; `regex`; "
-    "`grammar`, GBNF or Lark; `choice`, one to a line. By default .json is a specification where `type` names one and "
-    "else a schema, .regex a regex, .gbnf, .ebnf and .lark a grammar, .choice a choice"
+    "content of the file: `json_schema`; `specification` (any grammar specification, as JSON with a `type`); `regex`; "
+    "`grammar` (GBNF or Lark); `choice` (one choice per line). The default depends on the suffix: .regex, .choice, "
+    "and .gbnf, .ebnf or .lark for a grammar. A .json file is a specification if its `type` is a type of "
+    "specification, otherwise a schema"
 )
 
 _KIND_BY_SUFFIX: dict[str, Kind] = {
@@ -29,53 +38,68 @@ _KIND_BY_SUFFIX: dict[str, Kind] = {
     ".lark": "grammar",
     ".choice": "choice",
 }
+# A type in an importable module: `module:Name`.
+_TYPE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
+# Suffixes of the files in a folder that are read as constraints.
 SUFFIXES = frozenset({".json", *_KIND_BY_SUFFIX})
-"""Names of files that are recognised in a folder end so."""
-
-# No JSON Schema has one of these names as its `type`, so the two cannot be mistaken for each other.
-_TYPES = frozenset(part.model_fields["type"].default for part in get_args(get_args(GrammarSpecification)[0]))
 
 
 def read_text(path: str) -> str:
-    """The text of a file, of standard input for `-`. Raises `UsageFailure`."""
+    """Return the text of a UTF-8 file or of standard input, or the JSON Schema of a Python type.
+
+    Args:
+        path: Path of the file. `-`: read standard input to its end. `module:Name`: import the module, also from the
+            current folder, and convert the type to a JSON Schema with pydantic.
+
+    Raises:
+        UsageFailure: The file cannot be read, or is not UTF-8. Or the module cannot be imported, or pydantic makes no
+            JSON Schema of the type.
+    """
     try:
+        if (type_ := _type(path)) is not None:
+            sys.path.insert(0, "")
+            return json.dumps(schema_of_type(operator.attrgetter(type_[2])(importlib.import_module(type_[1]))))
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, ImportError, AttributeError, PydanticUserError) as error:
         raise UsageFailure(f"cannot read {path}: {error}") from error
 
 
-def specification(path: str, text: str, kind: Kind | None = None) -> dict[str, Any]:
-    """The specification, as plain data, that `text` from `path` stands for; `kind` None tells it from the name.
+def _type(path: str) -> re.Match[str] | None:
+    return None if Path(path).exists() else _TYPE.fullmatch(path)
 
-    Standard input (`-`) is taken as JSON. Raises `UsageFailure` where the kind cannot be told,
-    `InvalidSpecificationError` where JSON is expected and the text is none.
+
+def specification(path: str, text: str, kind: Kind | None = None) -> dict[str, Any]:
+    """Convert the text of a constraint file to a specification (constraint in the form that the compiler takes).
+
+    Args:
+        path: Name of the file, `-` for standard input, or `module:Name` for a Python type.
+        text: Content of the file.
+        kind: Kind of the content, such as `regex`. None: the suffix of the file selects the kind. Standard input and
+            `.json` files are then specifications if their `type` is a type of specification, otherwise JSON Schemas. A
+            Python type has a JSON Schema.
+
+    Returns:
+        The specification as plain data with `type`, such as `{"type": "regex", "pattern": ...}`. It is not validated.
+
+    Raises:
+        UsageFailure: `kind` is None, and the suffix is unknown.
+        InvalidSpecificationError: The kind requires JSON, and the text is not JSON. Or the kind is `specification`, and
+            the JSON is not an object.
     """
-    match kind or _KIND_BY_SUFFIX.get(Path(path).suffix.lower()):
+    match kind or ("json_schema" if _type(path) else _KIND_BY_SUFFIX.get(Path(path).suffix.lower())):
         case "regex":
-            # Editors end the last line, and a pattern file is one line.
+            # Editors add a line end, and a pattern file has one line.
             return {"type": "regex", "pattern": text.removesuffix("\n").removesuffix("\r")}
         case "grammar":
             return {"type": "grammar", "syntax": guess_syntax(text), "text": text}
         case "choice":
             return {"type": "choice", "choices": text.splitlines()}
         case "specification":
-            if not isinstance(data := _json(text), dict):
+            if not isinstance(data := parse_specification_json(text), dict):
                 raise InvalidSpecificationError("a specification is a JSON object with a `type`")
             return data
         case "json_schema":
-            return {"type": "json_schema", "schema": _json(text)}
+            return {"type": "json_schema", "schema": parse_specification_json(text)}
     if path != "-" and Path(path).suffix.lower() != ".json":
         raise UsageFailure(f"cannot tell from its name what {path} holds: say --kind {{{','.join(KINDS)}}}")
-    data = _json(text)
-    if isinstance(data, dict) and isinstance(data.get("type"), str) and data["type"] in _TYPES:
-        return data
-    return {"type": "json_schema", "schema": data}
-
-
-def _json(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except JsonTextError as error:
-        if error.place:
-            raise InvalidSpecificationError(str(error), pointer=pointer(error.place)) from error
-        raise InvalidSpecificationError(f"the text is not JSON: {error}") from error
+    return schema_or_specification(parse_specification_json(text))

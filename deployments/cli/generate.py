@@ -1,45 +1,56 @@
-"""`turnstile generate PROMPT`: one answer of a running server, streamed to the terminal."""
+"""`turnstile generate PROMPT`: send one request to a running server and print the response as it arrives."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from typing import Any, get_args
+from typing import Any
 
 from deployments.cli.arguments import Failure, finite, natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
+from deployments.cli.grammar_flags import add_on_unsupported
 from deployments.cli.server import Server, add_server_arguments
-from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError
-from grammar_workers.options import OnUnsupported
 
 _PASSED_ON = ("model", "max_tokens", "temperature", "seed", "on_unsupported")
+# Type of a specification -> key of `structured_outputs`, and the field of the specification that is its value.
 _SPELLED = {"json_schema": ("json", "schema"), "regex": ("regex", "pattern"), "choice": ("choice", "choices")}
-"""Types of specifications that are a key of `structured_outputs`, which holds what their one field does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` needs to know."""
-    parser.add_argument("prompt", metavar="PROMPT", help="the user's message, or - for standard input")
-    parser.add_argument("--system", help="a system message before it")
+    """Add the arguments of `turnstile generate` to the parser."""
+    parser.add_argument("prompt", metavar="PROMPT", help="message of the user, or - for standard input")
+    parser.add_argument("--system", help="system message before the message of the user")
     constraint = parser.add_argument_group("constraint (at most one)").add_mutually_exclusive_group()
-    constraint.add_argument("--schema", metavar="FILE", help="a file that says what the output must match")
-    constraint.add_argument("--regex", metavar="PATTERN", help="what the output must match as a whole")
-    constraint.add_argument("--choice", action="append", metavar="TEXT", help="one of the outputs; may be repeated")
-    constraint.add_argument("--json-object", action="store_true", help="any JSON object")
-    parser.add_argument("--on-unsupported", choices=get_args(OnUnsupported), help=ON_UNSUPPORTED)
+    constraint.add_argument("--schema", metavar="FILE", help="file with the constraint on the output")
+    constraint.add_argument("--regex", metavar="PATTERN", help="regular expression that matches the whole output")
+    constraint.add_argument(
+        "--choice", action="append", metavar="TEXT", help="allowed output; repeat the option for each allowed output"
+    )
+    constraint.add_argument("--json-object", action="store_true", help="the output is any JSON object")
+    add_on_unsupported(parser)
     parser.add_argument("--kind", choices=KINDS, help=f"with --schema: {KIND_HELP}")
     sampling = parser.add_argument_group("sampling")
-    sampling.add_argument("--model", help="a name from /v1/models (default: the served one)")
-    sampling.add_argument("--max-tokens", type=natural, metavar="N", help="the most tokens to generate")
-    sampling.add_argument("--temperature", type=finite, metavar="T", help="0 is greedy (default 1)")
-    sampling.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal tokens")
+    sampling.add_argument("--model", help="a name from /v1/models (default: the served model)")
+    sampling.add_argument("--max-tokens", type=natural, metavar="N", help="maximum number of output tokens")
+    sampling.add_argument("--temperature", type=finite, metavar="T", help="sampling temperature; 0: greedy (default 1)")
+    sampling.add_argument("--seed", type=int, metavar="N", help="seed of the sampling")
     add_server_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 for a complete answer, 1 for one that a limit cut under a constraint. Raises `Failure`."""
+    """Send one chat completion request, and print the response on stdout as it arrives.
+
+    `UsageFailure` is raised if a file cannot be read, or if the suffix of the constraint file is unknown. `Failure` is
+    raised if the constraint file is invalid, if the server cannot be reached, or if the server reports an error.
+
+    Args:
+        options: Parsed arguments of `add_arguments`.
+
+    Returns:
+        Exit code: 1 if an output with a constraint was truncated, otherwise 0.
+    """
     server = Server(options.url, timeout_s=options.timeout)
     body: dict[str, Any] = {name: value for name in _PASSED_ON if (value := getattr(options, name)) is not None}
     system = [] if options.system is None else [{"role": "system", "content": options.system}]
@@ -64,7 +75,7 @@ def _specification(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _structured_outputs(asked: dict[str, Any]) -> dict[str, Any]:
-    """A specification in the spelling of the completion endpoints."""
+    """Return a specification in the notation of the field `structured_outputs` of the completion endpoints."""
     if asked == {"type": "json_object"}:
         return {"json_object": True}
     name, field = _SPELLED.get(str(asked.get("type")), ("", ""))
@@ -72,7 +83,7 @@ def _structured_outputs(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_answer(server: Server, body: dict[str, Any], *, constrained: bool) -> int:
-    """Text to standard output as it comes, what is told about it to standard error."""
+    """Print the text to standard output as it arrives, and the finish reason and figures to standard error."""
     started = time.perf_counter()
     reason, usage = None, {"completion_tokens": 0}
     unenforced: list[dict[str, Any]] = []

@@ -1,4 +1,8 @@
-"""Load on an OpenAI-compatible server: clients that ask one request after the other for a while, and what they saw."""
+"""Load generator for an OpenAI-compatible server.
+
+Each client sends one streaming chat completion after another for a given time. The report has the throughput, the time
+to the first text, and the times between pieces of text.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,16 @@ WARM_SCHEMAS = 8
 
 @dataclass(frozen=True)
 class Load:
-    """`clients` ask for `seconds`; of their requests the share `structured` has a schema.
+    """Parameters of one run of the load generator.
 
-    `unique`: each schema is a new one; else they are a few, the same ones again and again.
+    Attributes:
+        clients: Number of concurrent clients. Each client sends one request after another.
+        structured: Share of the requests that have a JSON Schema, 0 to 1.
+        unique: True: each request with a schema has a new schema, which the server must compile. False: the requests
+            share at most 8 schemas (`WARM_SCHEMAS`).
+        seconds: Time in seconds after which clients send no further request.
+        max_tokens: Maximum number of output tokens of a response.
+        model: Name from `/v1/models`. None: requests name no model, so the server uses its default.
     """
 
     clients: int
@@ -34,7 +45,16 @@ class Load:
     model: str | None = None
 
     def bodies(self, salt: str) -> Iterator[dict[str, Any]]:
-        """Chat completions without end, those with schemas evenly among the others; `salt` makes schemas new."""
+        """Generate request bodies of streaming chat completions.
+
+        Args:
+            salt: Text that is part of each schema if `unique` is set. With a new salt, the server has none of these
+                schemas in its cache. Without `unique`, the salt has no effect.
+
+        Yields:
+            An endless sequence of bodies, each a new dictionary. The bodies with a JSON Schema are evenly distributed
+            among the bodies without one.
+        """
         for number in itertools.count():
             body: dict[str, Any] = {
                 "messages": [{"role": "user", "content": PROMPT}],
@@ -54,7 +74,18 @@ class Load:
 
 @dataclass
 class Report:
-    """What was seen: seconds to the first text, seconds between pieces of text, statuses of requests that failed."""
+    """Measurements of one run of the load generator.
+
+    Attributes:
+        seconds: Duration of the run, in seconds.
+        requests: Number of requests that succeeded.
+        tokens: Number of output tokens of all requests that succeeded.
+        first: Seconds from the request to the first text, one value for each response with text.
+        gaps: Seconds between consecutive pieces of text of a response. The list has the values of all responses.
+        failures: Reason of a failure -> number of failed requests. The reason is the HTTP status (such as `429`), the
+            name of an exception of httpx, or `error in a stream`.
+        COLUMNS: Column headers, with units, for the texts that `cells` returns.
+    """
 
     seconds: float = 0.0
     requests: int = 0
@@ -66,14 +97,32 @@ class Report:
     COLUMNS = ("requests/s", "tokens/s", "first p50 ms", "first p99 ms", "gap p50 ms", "gap p99 ms", "failed")
 
     def cells(self) -> list[str]:
-        """The figures of `COLUMNS`."""
+        """Return the measurements as texts for one table row, in the order of `COLUMNS`.
+
+        Returns:
+            Seven texts: requests per second, tokens per second, two times of `first`, two times of `gaps`, and the
+            number of failed requests. The times are the median and the 99th percentile in milliseconds, or `-` without
+            values.
+        """
         rates = [f"{many / self.seconds:,.1f}" for many in (self.requests, self.tokens)]
         times = [_milliseconds(times, q) for times in (self.first, self.gaps) for q in (50, 99)]
         return [*rates, *times, str(self.failures.total())]
 
 
 async def run(url: str, load: Load, *, headers: dict[str, str] | None = None, tick: Callable[[], Any]) -> Report:
-    """Puts `load` on the server; `tick` is called after each request. What is running at the end is finished."""
+    """Send requests with concurrent clients for `load.seconds`, then wait for the requests that are still open.
+
+    Failed requests raise no error. `Report.failures` counts them.
+
+    Args:
+        url: Base URL of the server, such as `http://127.0.0.1:8000`.
+        load: Number of clients and kind of requests.
+        headers: HTTP headers of every request, such as the API key. None: no additional headers.
+        tick: Function that is called after each request, to refresh a display.
+
+    Returns:
+        The measurements of all clients together.
+    """
     report = Report()
     bodies = load.bodies(f"_{time.time_ns()}_")
     limits = httpx.Limits(max_connections=None)
@@ -115,7 +164,7 @@ async def _ask(http: httpx.AsyncClient, body: dict[str, Any], report: Report) ->
                     else:
                         gaps.append(now - last)
                     last = now
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ValueError) as error:  # a chunk that is not JSON
         report.failures[type(error).__name__] += 1
         return
     report.requests += 1
@@ -125,7 +174,10 @@ async def _ask(http: httpx.AsyncClient, body: dict[str, Any], report: Report) ->
 
 
 def _schema(name: str) -> dict[str, Any]:
-    """A person, and a choice that no other schema has: answers are as long whatever the schema is called."""
+    """Return a schema of a person with one choice that no other schema has.
+
+    Outputs have the same length for every `name`.
+    """
     properties = {
         "name": {"type": "string", "maxLength": 20},
         "age": {"type": "integer", "minimum": 0, "maximum": 150},

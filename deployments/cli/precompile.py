@@ -7,29 +7,24 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tqdm import tqdm
 
 from deployments.cli.arguments import UsageFailure, natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, SUFFIXES, Kind, read_text, specification
+from deployments.cli.grammar_flags import add_on_unsupported
 from deployments.cli.server import Server, ServerFailure, add_server_arguments
-from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError
-from grammar_workers.options import OnUnsupported
 
+# HTTP statuses that reject one specification. Any other error status ends the command.
 _REFUSALS = (400, 413)
-"""Statuses that are about the one specification; any other ends the command."""
 
 _COLUMNS = ("file", "status", "key", "states", "bytes", "seconds")
 
 
-Outcome = dict[str, Any] | str
-"""What became of a file: the server's answer, or why it was refused."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` needs to know."""
+    """Add the arguments of `turnstile precompile` to the parser."""
     parser.add_argument(
         "paths",
         nargs="+",
@@ -38,13 +33,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input, one to a line",
     )
     parser.add_argument("--kind", choices=KINDS, help=KIND_HELP)
-    parser.add_argument("--on-unsupported", choices=get_args(OnUnsupported), help=ON_UNSUPPORTED)
-    parser.add_argument("--jobs", type=natural, default=4, metavar="N", help="requests at a time (default 4)")
+    add_on_unsupported(parser)
+    parser.add_argument(
+        "--jobs", type=natural, default=4, metavar="N", help="number of concurrent requests (default 4)"
+    )
     add_server_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all are ready, 1 when one was refused. Raises `Failure` when the server is not there."""
+    """Compile the constraint of each file on the server, and print a table with one row for each file.
+
+    If the constraint of a file is rejected, the command continues with the other files. Other errors end the command:
+    `ServerFailure` is raised if the server cannot be reached or responds with another error. `UsageFailure` is raised
+    if a file cannot be read, if the kind of its constraint is unknown, or if there are no files.
+
+    Args:
+        options: Parsed arguments of `add_arguments`.
+
+    Returns:
+        Exit code: 0 if all constraints were compiled, 1 if a constraint was rejected.
+    """
     files = _files(options.paths)
     server = Server(options.url, timeout_s=options.timeout)
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -52,27 +60,29 @@ def run(options: argparse.Namespace) -> int:
         outcomes = dict(zip(files, tqdm(answers, total=len(files), unit="grammar", file=sys.stderr), strict=True))
     print("\n".join(_table([_COLUMNS, *map(_row, outcomes, outcomes.values())])))
     for path, outcome in outcomes.items():
-        for keyword in outcome.get("unenforced", ()) if isinstance(outcome, dict) else ():
+        for keyword in outcome.get("unenforced", ()):
             print(f"not enforced: {path}: {keyword['pointer']}: {keyword['reason']}")
-    refused = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
+    refused = {path: outcome["reason"] for path, outcome in outcomes.items() if "reason" in outcome}
     for path, reason in refused.items():
         print(f"refused: {path}: {reason}")
     return 1 if refused else 0
 
 
-def _compile(server: Server, path: str, kind: Kind | None, on_unsupported: str | None) -> Outcome:
+def _compile(server: Server, path: str, kind: Kind | None, on_unsupported: str | None) -> dict[str, Any]:
+    """Return the response of the server for a file. If the specification is rejected, the result has a `reason`."""
     try:
         return server.compile(specification(path, read_text(path), kind), on_unsupported)
     except GrammarError as error:
-        return str(error)
+        reason = str(error)
     except ServerFailure as failure:
         if failure.status not in _REFUSALS:
             raise
-        return str(failure)
+        reason = str(failure)
+    return {"status": "refused", "key": "", "reason": reason}
 
 
 def _files(paths: Sequence[str]) -> list[str]:
-    """The files that the arguments mean, each once, those of a folder by name."""
+    """Return the files that the arguments name, without duplicates. The files of a folder are sorted by name."""
     files: list[str] = []
     for path in paths:
         if path == "-":
@@ -91,12 +101,8 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _row(path: str, outcome: Outcome) -> tuple[str, ...]:
-    """The cells of the table, in the order of `_COLUMNS`."""
-    status: dict[str, Any] = {"status": "refused", "key": ""} if isinstance(outcome, str) else outcome
+def _row(path: str, outcome: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of one table row, in the order of `_COLUMNS`."""
     forms = {"automaton_states": ",", "artifact_bytes": ",", "compile_seconds": ".3f"}
-    return (path, status["status"], status["key"], *(_shown(status.get(name), form) for name, form in forms.items()))
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+    figures = (format(outcome[name], form) if outcome.get(name) is not None else "" for name, form in forms.items())
+    return (path, outcome["status"], outcome["key"], *figures)

@@ -1,4 +1,4 @@
-"""The explorer: a page that steps through a generation and shows what the mask did, served as its files are."""
+"""The explorer: a static web page that steps through a generation and shows the tokens that the mask allowed."""
 
 from __future__ import annotations
 
@@ -10,5 +10,9 @@ PAGE = Path(__file__).parent / "page"
 
 
 def explorer() -> StaticFiles:
-    """The page and its files, to be mounted; it speaks to the public API only and needs nothing from elsewhere."""
+    """Return a new ASGI application that serves the explorer page (HTML, scripts and styles).
+
+    The caller mounts it at a path. In the browser, the page calls only the public HTTP API, and loads nothing from
+    other hosts.
+    """
     return StaticFiles(directory=PAGE, html=True)

@@ -1,6 +1,8 @@
-"""`turnstile-haproxy`: what Serve starts in HAProxy's place (`RAY_SERVE_HAPROXY_BINARY_PATH`); it becomes HAProxy.
+"""`turnstile-haproxy`: hardens the HAProxy configuration of Ray Serve, and then replaces itself by HAProxy.
 
-Serve writes the configuration anew before each start, and each change of replicas is a start.
+The environment variable `RAY_SERVE_HAPROXY_BINARY_PATH` has the path of this program, so Ray Serve starts it in place
+of HAProxy. Before each start, Serve writes a new configuration. After each change of the replicas, Serve starts the
+program again.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ PROGRAM = "RAY_SERVE_HAPROXY_BINARY_PATH"
 
 
 def main() -> NoReturn:
-    """Takes HAProxy's arguments. Serve shows what comes on stderr as the reason of a failed start."""
+    """Rewrite the HAProxy configuration file that the argument `-f` names, and replace this process by HAProxy.
+
+    HAProxy gets all command-line arguments of this process. If the configuration or an environment variable is invalid,
+    the process exits with code 1 and prints the reason on stderr, which Ray Serve reads.
+    """
     arguments = sys.argv[1:]
     configuration = Path(arguments[arguments.index("-f") + 1])
     (configuration.parent / STOPPING_FILE).touch()
     try:
-        # Of the same manager: another's replicas are gone.
+        # The file name has the process ID of Serve's manager: replicas of another manager no longer exist.
         text = with_routers(configuration.read_text(), configuration.with_name(f"routers-{os.getppid()}"))
         text = hardened(text, Settings.from_environment(os.environ), configuration.parent)
     except (UnknownConfiguration, ValueError) as error:

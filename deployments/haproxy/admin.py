@@ -1,4 +1,8 @@
-"""What a running HAProxy of this machine is told and asked, on the socket that Serve gives it."""
+"""Commands to the HAProxy processes of this machine, through admin sockets (Unix sockets) that Ray Serve configures.
+
+Each Ray node on this machine has one HAProxy and one socket. The environment variable `RAY_SERVE_HAPROXY_SOCKET_PATH`
+has a path `FOLDER/NAME`. The sockets are `FOLDER/*/NAME`. A socket without a running HAProxy is ignored.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,12 @@ TIMEOUT_S = 2.0
 
 
 def refuse_requests() -> None:
-    """Every request that comes from now on is answered with 503; those under way go on."""
+    """Make every HAProxy of this machine answer new requests with 503. Requests in progress continue.
+
+    A HAProxy that does not respond is ignored. For each HAProxy, the function also writes the file `stopping.acl`
+    (`STOPPING_FILE`). Because of this file, a HAProxy that Ray Serve starts later rejects requests, too. `OSError` is
+    raised if the file cannot be written.
+    """
     for path in _sockets():
         stopping = path.parent / STOPPING_FILE
         stopping.write_text(f"{STOPPING}\n")  # for the next HAProxy, if Serve starts one
@@ -26,12 +35,15 @@ def refuse_requests() -> None:
 
 
 def open_requests() -> int:
-    """How many requests are with a router, or on their way back from it."""
+    """Return the number of requests in progress in all HAProxy processes of this machine. 0: none, or no HAProxy."""
     return sum(_sessions(_command(path, "show stat -1 2 -1")) for path in _sockets())
 
 
 def close_ports() -> None:
-    """HAProxy takes no connection any more, answers what it has, and ends."""
+    """Make every HAProxy of this machine close its ports, finish the requests in progress, and exit.
+
+    The function returns without waiting for the exits. A HAProxy that does not respond is ignored.
+    """
     for path in _sockets():
         if (pid := re.search(r"^Pid: (\d+)$", _command(path, "show info"), re.MULTILINE)) is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -44,13 +56,13 @@ def _sessions(statistics: str) -> int:
 
 
 def _sockets() -> Iterator[Path]:
-    """One for each node that runs here."""
+    """Yield the admin socket of each Ray node on this machine."""
     path = Path(os.environ.get(SOCKET, ""))
     return path.parent.glob(f"*/{path.name}") if path.name else iter(())
 
 
 def _command(path: Path, command: str) -> str:
-    """The answer; empty where no HAProxy listens any more."""
+    """Return the response of HAProxy, which is empty if no HAProxy listens on the socket any more."""
     answer = b""
     with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
         connection.settimeout(TIMEOUT_S)

@@ -1,4 +1,8 @@
-"""Serve's configuration of HAProxy, as text, made to hold against slow, many and broken clients."""
+"""Hardening of Ray Serve's HAProxy configuration against slow clients, misbehaving clients and too many connections.
+
+A configuration is a text of sections. A section begins with an unindented line, such as `frontend NAME`. The functions
+replace and insert lines in Ray Serve's sections, and add sections.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,22 @@ from deployments.haproxy.settings import HEALTH_CONNECTIONS, PIPES, Settings
 
 FRONTEND = "frontend http_frontend"
 NO_BACKEND = "backend default_backend"
+# Sections that are removed. They listen on all addresses, and Serve reads its statistics from HAProxy's socket.
 STATISTICS = ("listen stats", "frontend prometheus")
-"""Serve reads what it needs from HAProxy's socket, and these listen on all addresses."""
 
+# Requests are rejected while the file `STOPPING_FILE`, in the folder of the configuration, has the word `STOPPING`.
 STOPPING, STOPPING_FILE = "stopping", "stopping.acl"
-"""While the ACL file beside the configuration has this word in it, requests are refused."""
+# Name of the table that counts the open connections of each client address.
 ADDRESSES = "addresses"
+# Mask of the addresses that count as one client: an IPv4 address, or an IPv6 network of 64 bits.
 ONE_CLIENT = "ipmask(32,64)"
-"""An address of IPv4, a network of IPv6, as a client is given them."""
 
 
 _ROUTER = re.compile(r"^\s+server \S+ (\S+):(\d+) (?!.*\bbackup\b)", re.MULTILINE)
 
 
 class UnknownConfiguration(Exception):
-    """Serve has written something else than its versions that we know."""
+    """A HAProxy configuration of Ray Serve lacks a required section, because the version of Ray is not supported."""
 
 
 @dataclasses.dataclass
@@ -36,7 +41,7 @@ class _Section:
     lines: list[str]
 
     def replace(self, pattern: str, line: str) -> None:
-        """Put a line in the place of those that begin with `pattern`."""
+        """Replace the lines that begin with `pattern` by `line`."""
         self.drop(pattern)
         self.lines.insert(0, f"    {line}")
 
@@ -44,15 +49,22 @@ class _Section:
         self.lines = [line for line in self.lines if not re.match(rf"\s+{pattern}\b", line)]
 
     def begin_with(self, *lines: str) -> None:
-        """Rules come into force in their order: before Serve's own."""
+        """Insert rules before those of Serve. HAProxy applies rules in their order."""
         self.lines[:0] = [f"    {line}" for line in lines]
 
 
 def with_routers(configuration: str, kept: Path) -> str:
-    """Return `configuration`, or the last one with routers, which the file `kept` remembers, while one of them is up.
+    """Return the configuration with which HAProxy must start: the new one, or the last one that has routers.
 
-    While Serve builds a changed application, and after it could not, it writes a configuration without routers,
-    although all replicas of the application before serve on.
+    Ray Serve writes a configuration without routers while it builds a changed application, and after a failed build.
+    The routers of the previous application still serve at that time. Therefore, if the new configuration has an
+    application but no router, the last configuration with routers is returned, provided that one of its routers passes
+    the health check. In all other cases, `configuration` is returned.
+
+    Args:
+        configuration: Text of the configuration that Serve has written.
+        kept: File with the last configuration that has routers. The file may be missing. If `configuration` has
+            routers, the function writes it to this file.
     """
     if _ROUTER.search(configuration):
         kept.write_text(configuration)
@@ -62,7 +74,7 @@ def with_routers(configuration: str, kept: Path) -> str:
 
 
 def _is_up(configuration: str) -> bool:
-    """Return True if one of the routers passes Serve's health check."""
+    """Return whether one of the routers passes Serve's health check."""
     path = re.findall(r"option httpchk GET (\S+)", configuration)[-1]
     for host, port in _ROUTER.findall(configuration):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -74,9 +86,16 @@ def _is_up(configuration: str) -> bool:
 
 
 def hardened(configuration: str, settings: Settings, folder: Path) -> str:
-    """`configuration`, written by Serve, with deadlines, bounds and pages; raises `UnknownConfiguration`.
+    """Return Ray Serve's HAProxy configuration with additional deadlines, connection limits and error responses.
 
-    `folder` is the one that the configuration lies in.
+    Args:
+        configuration: Text of the configuration that Serve has written.
+        settings: Deadlines and limits of HAProxy.
+        folder: Folder of the configuration file. It must have the file `stopping.acl` (`STOPPING_FILE`) when HAProxy
+            starts. While the file contains the word `stopping`, HAProxy answers 503.
+
+    Raises:
+        UnknownConfiguration: A required section is missing, because the version of Ray is not supported.
     """
     sections = _sections(configuration)
     by_head = {section.head: section for section in sections}
@@ -97,7 +116,7 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
         f"maxconn {settings.connections}",
         *_per_address(settings),
         *_hosts(frontend, settings),
-        # A request whose body stops coming takes no place in a router, as far as the body fits into a buffer.
+        # HAProxy waits for the body, so that a stalled upload occupies no router (if the body fits into a buffer).
         f"http-request wait-for-body time {_ms(settings.body_s)}",
         refusal,
         "acl plain_text res.hdr(content-type) -m beg text/plain",
@@ -108,7 +127,7 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
 
 
 def _sections(configuration: str) -> list[_Section]:
-    """A section begins where a line does."""
+    """Split a configuration into its sections. A section begins at an unindented line."""
     sections: list[_Section] = []
     for line in configuration.splitlines():
         if line[:1].strip() and not line.startswith("#"):
@@ -121,7 +140,7 @@ def _sections(configuration: str) -> list[_Section]:
 def _answer_without_routers(backend: _Section) -> None:
     """Answer 503 at once while no router of a backend is up.
 
-    Serve sends such requests to a proxy of its own (`backup`), which holds them until there is a router. The backup
+    Serve sends these requests to a proxy of its own (`backup`), which holds them until there is a router. The backup
     stays in the configuration, because a pod without routers must pass its readiness probe to be able to answer.
     """
     servers = [line.split() for line in backend.lines if re.match(r"\s+server\b", line)]
@@ -139,12 +158,12 @@ def _set_defaults(defaults: _Section, settings: Settings) -> None:
     defaults.drop("errorfile")
     defaults.replace("timeout http-request", f"timeout http-request {_ms(settings.header_s)}")
     defaults.replace("timeout client", f"timeout client {_ms(settings.client_s)}")
-    # What connects ahead of its first request, and sends none, is let go in silence.
+    # A connection that was opened in advance and sends no request is closed without an error response.
     defaults.begin_with("option http-ignore-probes", *(f"http-error {reply.arguments}" for reply in replies.OWN))
 
 
 def _per_address(settings: Settings) -> list[str]:
-    """Of an address that has too many, some connections hear why; twice as many are the end."""
+    """Return the rules for connections per address: answer 429 above the limit, reject above twice the limit."""
     most = settings.connections_per_address
     if not most:
         return []
@@ -177,7 +196,10 @@ def _addresses() -> _Section:
 
 
 def _health(frontend: _Section, settings: Settings, refusal: str) -> list[_Section]:
-    """Answers `/health` and Serve's own check as `frontend` does, on a port that clients do not fill."""
+    """Return the frontend of the health port, if there is one. Connections of clients do not count against its limit.
+
+    It answers `/health` and Serve's own check as `frontend` does.
+    """
     if settings.health_port is None:
         return []
     (bind,) = (line for line in frontend.lines if re.match(r"\s+bind\b", line))

@@ -1,6 +1,6 @@
-"""What HAProxy answers itself, with the body that clients of OpenAI's API expect.
+"""Error responses that HAProxy sends itself, without a router, in the JSON format of OpenAI's API.
 
-It has no fastapi to import: HAProxy is started, and started again, through this package.
+This module must not import FastAPI: the import is slow, and each start of HAProxy imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from deployments.http.error_types import error_type
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """A status with an error; `retry_after_s`: when to come back."""
+    """Error response that HAProxy sends itself, with a JSON body in OpenAI's format.
+
+    Attributes:
+        status: HTTP status.
+        message: Text of the error.
+        code: Machine-readable code of the error. None: the error has no code.
+        retry_after_s: Seconds after which the client may try again. None: the response has no `Retry-After` header.
+    """
 
     status: int
     message: str
@@ -22,19 +29,20 @@ class Reply:
 
     @property
     def body(self) -> str:
-        """As `deployments.http.errors.ErrorBody`."""
+        """JSON text of the response body: `{"error": {"message", "type", "param", "code"}}`."""
         detail = {"message": self.message, "type": error_type(self.status), "param": None, "code": self.code}
         return json.dumps({"error": detail})
 
     @property
     def arguments(self) -> str:
-        """What `http-error` and `http-request return` take."""
+        """Arguments of HAProxy's directives `http-error` and `http-request return` for this response, in one line."""
         quoted = self.body.replace("'", "’")
         retry = "" if self.retry_after_s is None else f" hdr Retry-After {self.retry_after_s}"
         return f"status {self.status} content-type application/json string '{quoted}'{retry}"
 
 
 NO_ROUTER = Reply(503, "no router can be reached", "router_lost", retry_after_s=1)
+# Responses of HAProxy to errors that no rule answers.
 OWN = (
     Reply(400, "the request is not valid HTTP, or it ended early"),
     Reply(403, "this is not allowed"),
@@ -46,8 +54,11 @@ OWN = (
     NO_ROUTER,
     Reply(504, "the router did not answer in time", "router_lost"),
 )
-"""Where no rule says what to answer."""
 
+# Status -> response that replaces a plain-text response of Serve, or of the HTTP server in a replica.
+#
+# The application never answers in plain text. Serve does, for example if its proxy has no application or if a trailer
+# has a field that only a header may have.
 OF_SERVE = (
     (400, OWN[0]),
     (403, OWN[1]),
@@ -58,8 +69,6 @@ OF_SERVE = (
     (500, Reply(500, "internal error", "internal_error")),
     (503, Reply(503, "no router can take the request", "router_lost", retry_after_s=1)),
 )
-"""For what Serve, and the server in its replicas, answer in plain text, which the application never does: its proxy
-knows no application, a trailer says what only a header may, and so on."""
 NO_SUCH_PATH = Reply(404, "no such path")
 NOT_READY = dict(OF_SERVE)[404]
 WRONG_HOST = Reply(
@@ -71,6 +80,10 @@ STOPPING = Reply(503, "the server is shutting down", "shutting_down", retry_afte
 
 
 def crowded(connections: int) -> Reply:
-    """To an address that has more than `connections` open."""
+    """Return the error response (429) for a client address that has too many open connections.
+
+    Args:
+        connections: Maximum number of connections per address, for the message.
+    """
     message = f"more than {connections} connections are open from this address; a proxy of many clients can be trusted"
     return Reply(429, message, "too_many_connections", retry_after_s=1)

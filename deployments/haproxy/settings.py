@@ -1,4 +1,7 @@
-"""What an operator chooses about HAProxy, in environment variables: it starts on nodes that no config file reaches."""
+"""Limits and deadlines of HAProxy, read from environment variables.
+
+Environment variables are used because HAProxy also starts on nodes that do not have the Serve config file.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,30 @@ HOSTS = "TURNSTILE_HOSTS"
 CONNECTIONS = "RAY_SERVE_HAPROXY_MAXCONN"
 CLIENT_S = "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"
 
+# Connections that are reserved for the health port.
 HEALTH_CONNECTIONS = 64
-"""Kept free for the health port when all others are taken."""
+# Pipes through which the kernel moves large bodies. By default, HAProxy reserves one for every fourth connection.
 PIPES = 64
-"""Through which the kernel moves large bodies; of itself HAProxy reserves one for every fourth connection."""
+# Files that HAProxy opens besides two for each connection and each pipe: listeners, checks, inherited sockets.
 OTHER_FILES = 200
-"""Files that HAProxy opens beside two for each connection and each pipe: listeners, checks, what it takes over."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What HAProxy is to hold against.
+    """Limits and deadlines of HAProxy.
 
-    `connections_per_address` is 0 for no bound, and does not count `trusted_proxies`, addresses and networks.
-    `hosts`: what a server that listens on a loopback address may be called beside localhost; `*` for anything. The
-    deadlines: `header_s` for a whole header, `body_s` for a whole body or one buffer of it, `client_s` for any sign of
-    life from a client while it is its turn.
+    Attributes:
+        health_port: Port for health checks only. Its connections do not count toward `connections`. None: no such port.
+        connections: Maximum number of open client connections.
+        connections_per_address: Maximum number of open connections of one IPv4 address or IPv6 /64 network. 0: no
+            limit.
+        trusted_proxies: Addresses and networks (such as `10.0.0.0/8`) without the limit `connections_per_address`.
+        hosts: Accepted values of the header `Host`, in addition to localhost. `*`: all values. Only used if HAProxy
+            listens on a loopback address.
+        client_s: Maximum number of seconds for which a client may send or read nothing while HAProxy waits for it.
+        header_s: Maximum number of seconds until the header of a request has arrived.
+        body_s: Maximum number of seconds until the body of a request has arrived. If the body is larger than HAProxy's
+            buffer: until the buffer is full.
     """
 
     health_port: int | None = None
@@ -44,7 +55,16 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises `ValueError`, naming the variable."""
+        """Return the settings that environment variables contain.
+
+        The variables are TURNSTILE_HEALTH_PORT, TURNSTILE_CONNECTIONS_PER_ADDRESS, TURNSTILE_TRUSTED_PROXIES,
+        TURNSTILE_HOSTS, RAY_SERVE_HAPROXY_MAXCONN (`connections`) and RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S (`client_s`).
+        `header_s` and `body_s` have no variable. `connections` is reduced if the limit of this process on open files
+        allows fewer connections. An invalid value raises a `ValueError` that names the variable.
+
+        Args:
+            environment: Variables by name, such as `os.environ`. A missing or empty variable means the default.
+        """
         port = _number(environment, HEALTH_PORT, 0, most=65535)
         return cls(
             health_port=port or None,
@@ -79,7 +99,7 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 
 def _most_connections() -> int:
-    """What the limit of open files has room for: HAProxy does not start with more."""
+    """Return the number of connections that the limit of open files allows. HAProxy does not start with more."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 1 << 20

@@ -1,1 +1,1 @@
-"""The HTTP application: routes, errors with OpenAI's body, tenants and limits, event streams."""
+"""Parts of the HTTP application: strict parsing of bodies, error responses, API keys, rate limits and deadlines."""

@@ -1,4 +1,4 @@
-"""Bodies arrive in time and take no more memory than there is: what holds whichever path reads them."""
+"""Limits on the time and the memory of request bodies while they arrive. The limits apply to every path."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import time
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Bytes at the beginning of each body that do not count. So there is room for ordinary requests even if large bodies
+# that never end use the whole limit.
 FREE_BYTES = 1 << 16
-"""Of each body; only what is beyond counts, so that ordinary requests have room beside large ones that never end."""
+# Headers that close the connection, because the server does not read the rest of the body.
 CLOSE = {"Connection": "close"}
-"""What comes after such an answer is the rest of a body that nobody reads."""
 
 
 class BodyArrival:
-    """ASGI middleware: a body that is not there after `deadline_s` is answered with 408.
+    """ASGI middleware that limits the arrival of request bodies, in time (error 408) and in memory (error 429).
 
-    With `room_bytes` in bodies that are still arriving, one that needs more is answered with 429.
+    Args:
+        app: The wrapped application.
+        deadline_s: Maximum number of seconds from the start of a request until its whole body has arrived.
+        room_bytes: Maximum total size in bytes of all incomplete bodies. The first 64 KiB (`FREE_BYTES`) of each body
+            do not count.
     """
 
     def __init__(self, app: ASGIApp, *, deadline_s: float, room_bytes: int) -> None:
@@ -26,6 +31,7 @@ class BodyArrival:
         self._room = room_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with a `receive` that enforces both limits."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -36,18 +42,30 @@ class BodyArrival:
             arrival.end()
 
     def take(self, more: int) -> None:
-        """Raises `HTTPException` 429."""
+        """Reserve memory for a part of an incomplete body. The caller must release it with `give_back`.
+
+        Args:
+            more: Size of the part in bytes.
+
+        Raises:
+            HTTPException: 429 if all incomplete bodies together would exceed the limit. Then nothing is reserved.
+        """
         if more > self._room:
             message = "bodies that are still arriving take all the memory there is for them; try again shortly"
             raise HTTPException(429, message, headers={"Retry-After": "1", **CLOSE})
         self._room -= more
 
     def give_back(self, taken: int) -> None:
+        """Release memory that `take` has reserved.
+
+        Args:
+            taken: Number of bytes to release: the total of all calls of `take` for one body.
+        """
         self._room += taken
 
 
 class _Arrival:
-    """`receive` of one request."""
+    """The ASGI `receive` callable of one request."""
 
     def __init__(self, bodies: BodyArrival, receive: Receive, deadline: float) -> None:
         self._bodies = bodies

@@ -1,4 +1,4 @@
-"""What is wrong with a body, as clients of OpenAI's API expect it: `messages[0].content`, and what is allowed there."""
+"""Error responses for invalid request bodies, with a location such as `messages[0].content` and the allowed values."""
 
 from __future__ import annotations
 
@@ -11,29 +11,43 @@ from pydantic import BaseModel, ValidationError
 
 from deployments.http.errors import ApiError
 from deployments.http.fields import contradiction
-from deployments.validation_messages import MESSAGES, message_of, unknown_place
+from deployments.validation_messages import MESSAGES, message_of, suggestion, unknown_place
 from grammar_workers.errors import shortened
 from grammar_workers.strict_json import JsonTextError, Place
 from grammar_workers.validation import place_of, pointer, unknown_field
 
+# Number of errors that one message lists at most.
 MAX_PROBLEMS = 8
+# Maximum length in characters: of a key, and of a whole location.
 MAX_NAME, MAX_PLACE = 64, 200
-"""Characters: of a key, and of what leads to it."""
 
 _PLAIN_NAME = re.compile(r"[\w$-]+")
 
 _NO_MEMBER = ("union_tag_invalid", "union_tag_not_found")
 
 Model = TypeVar("Model", bound=BaseModel)
+# One of pydantic's errors. Its `loc` starts at the body.
 Problem = Mapping[str, Any]
-"""One of pydantic's errors; `loc` begins at the body."""
+
+# What a body is that is no object, by the type that JSON has become.
+_KINDS = {list: "an array", bool: "a boolean", int: "a number", float: "a number"}
 
 
 def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiError:
-    """The 400 of a body that is not as `model` wants it: the first place at fault, and what is wrong with a few."""
+    """Return the error (400) for a body that does not match its pydantic model.
+
+    Args:
+        problems: Errors of pydantic (entries of `ValidationError.errors()`), at least one. Their `loc` (location)
+            starts at the body.
+        model: Pydantic model of the body.
+
+    Returns:
+        An error with the location of the first problem. Its message describes up to 8 problems (`MAX_PROBLEMS`).
+    """
     first = problems[0]
     if not first["loc"] and first["type"] in ("missing", "model_attributes_type", "model_type"):
-        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json")
+        found = _KINDS.get(type(first.get("input")), "missing, or not sent as Content-Type: application/json")
+        return ApiError(400, f"the body is {found}: it must be a JSON object")
     lines = [_line(problem, model) for problem in problems[:MAX_PROBLEMS]]
     return ApiError(
         400,
@@ -45,9 +59,20 @@ def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiErr
 
 
 def inner_body(model: type[Model], fields: dict[str, Any], moved: Callable[[Place], Place]) -> Model:
-    """The body that another one is made into.
+    """Validate a body that was translated from a body of another format (the outer body, which the client sent).
 
-    Raises PydanticCustomError for its first error; `moved`: the place in the outer body for a place in `model`.
+    Args:
+        model: Model of the inner body, which is the result of the translation, such as a chat completion.
+        fields: Values of the fields of the inner body.
+        moved: Function from a location in the inner body to the location in the outer body. A location is a tuple of
+            keys and indexes.
+
+    Returns:
+        The validated inner body.
+
+    Raises:
+        contradiction: `PydanticCustomError`: the inner body is invalid. The error describes the first problem, with the
+            location in the outer body.
     """
     try:
         return model.model_validate(fields)
@@ -57,15 +82,19 @@ def inner_body(model: type[Model], fields: dict[str, Any], moved: Callable[[Plac
         raise contradiction(shown_place(place), _message(problem, model), place) from None
 
 
+# First field of a location -> text to append to the message if a union has no member of the type that was sent.
 _BESIDE_MEMBERS = {
     "response_format": "; `choice` and other kinds are fields of `structured_outputs`",
     "tools": "; this server runs no tools: declare a function, and run it yourself",
 }
-"""First field of a place -> what to add where a union has no member of the kind that was sent."""
 
 
 def of_json(error: JsonTextError) -> ApiError:
-    """The 400 of a body that is not JSON, or has a key twice."""
+    """Return the error (400) for a body that is not strict JSON, or in which an object has a key twice.
+
+    Args:
+        error: Error of the parser. An error with a location (`place`) is about a duplicate key at this location.
+    """
     if not error.place:
         return ApiError(400, f"the body cannot be read as JSON: {error}", code="invalid_json")
     where = shown_place(error.place)
@@ -73,7 +102,16 @@ def of_json(error: JsonTextError) -> ApiError:
 
 
 def place_of_problem(problem: Problem, model: type[BaseModel]) -> Place:
-    """Where in the body one of pydantic's errors is."""
+    """Return the location of a validation error in the body, as keys and indexes.
+
+    Args:
+        problem: Error of pydantic (an entry of `ValidationError.errors()`). Its `loc` starts at the body.
+        model: Pydantic model of the body.
+
+    Returns:
+        Keys and indexes that lead from the body to the value. If the error is an unknown field or a contradiction
+        between fields, the last key is the name of the field.
+    """
     place, _ = place_of(model.__pydantic_core_schema__, problem["loc"])
     context = problem.get("ctx", {})
     if problem["type"] == "contradiction":
@@ -86,7 +124,14 @@ def place_of_problem(problem: Problem, model: type[BaseModel]) -> Place:
 
 
 def shown_place(place: Place) -> str:
-    """A place as OpenAI writes it, such as `messages[0].content`; long keys are cut."""
+    """Format a location in a body in OpenAI's style, such as `messages[0].content`.
+
+    Args:
+        place: Keys and indexes that lead to a value, such as `("messages", 0, "content")`. Empty: the whole body.
+
+    Returns:
+        The formatted location. Keys and locations that are too long are shortened. Empty for the whole body.
+    """
     shown = ""
     for part in place:
         if isinstance(part, int):
@@ -120,7 +165,8 @@ def _message(problem: Problem, model: type[BaseModel]) -> str:
         _, union = place_of(model.__pydantic_core_schema__, problem["loc"])
         *others, last = map(repr, union["choices"])
         beside = _BESIDE_MEMBERS.get(str(problem["loc"][0]), "")
-        return f"must be {', '.join(others)} or {last}{beside}"
+        meant = suggestion(map(str, union["choices"]), context.get("tag"))
+        return f"must be {', '.join(others)} or {last}{beside}{meant}"
     if kind == "list_type" and problem["loc"] == ("messages",):
         return 'must be a list, such as [{"role": "user", "content": "Hello"}]'
     return message_of(problem)

@@ -1,4 +1,8 @@
-"""Fields that clients send for other servers: those that are ignored, and those that have another name here."""
+"""Handling of request fields that other servers support and this server does not.
+
+`client_fields.yaml` has two tables. A field of the first table is ignored. A field of the second table is an error, and
+the message names the field to send instead.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,28 @@ if TYPE_CHECKING:
     from ray.util.metrics import Counter
 
 _TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+# Kind of object -> ignored field -> reason. These fields cannot change the output, or clients send them by default.
 IGNORED: dict[str, dict[str, str]] = _TABLES["ignored"]
-"""Fields that cannot change the output, or that clients send unasked, by the kind of object: why they are ignored."""
+# Kind of object -> unsupported field that would change the output -> what to send instead.
 RENAMED: dict[str, dict[str, str]] = _TABLES["renamed"]
-"""Fields that would change the output, by the kind of object: what to send instead of them."""
 
 
 class ClientModel(StrictModel):
-    """A part of a body. Null and empty lists in unknown fields are ignored, too: they ask for nothing."""
+    """Base class of the pydantic models of all objects in request bodies. It rejects most unknown fields.
 
+    An unknown field is dropped if the table `IGNORED` lists it, or if its value is null or an empty list. Every other
+    unknown field is an error. If the table `RENAMED` lists the field, the error names the field to send instead. Both
+    tables are read from `client_fields.yaml`, and have one section for each kind of object.
+
+    Attributes:
+        ignores: Section of `IGNORED` that applies to this class, such as `a tool`. Empty: none.
+        renames: Section of `RENAMED` that applies to this class, such as `a function`. Empty: none.
+    """
+
+    # Key of this kind of object in `IGNORED`. Empty: no field is listed.
     ignores: ClassVar[str] = ""
-    """The entry of `IGNORED`."""
+    # Key of this kind of object in `RENAMED`. Empty: no field is listed.
     renames: ClassVar[str] = ""
-    """The entry of `RENAMED`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,12 +63,12 @@ class ClientModel(StrictModel):
 
 @functools.cache
 def _known(model: type[ClientModel]) -> frozenset[str]:
-    """Names of the fields as clients write them."""
+    """Return the names of the fields as clients send them."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 @functools.cache
 def _counter() -> Counter:
-    from ray.util.metrics import Counter  # vLLM's plugin has these models, too, and need not have Ray
+    from ray.util.metrics import Counter  # vLLM's plugin imports this module, and may run without Ray
 
     return Counter("turnstile_ignored_fields_total", "Fields of requests that are ignored.", ("field",))

@@ -1,4 +1,4 @@
-"""The time that an answer may take: one deadline for each request, which bounds every wait on its way."""
+"""Deadline of one response: a time limit on everything that the server awaits for the request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from deployments.http.errors import ApiError
 
 
 class Deadline:
-    """`seconds` from now on; None for no end. `set` changes it, also for blocks that wait already."""
+    """Time limit of one response. The time starts when the object is created. The limit can be changed later.
+
+    Args:
+        seconds: Time limit in seconds. None: no limit.
+        param: Request field that sets the limit, for the error. None: the limit is a setting of the server.
+    """
 
     def __init__(self, seconds: float | None, param: str | None = None) -> None:
         self._began = time.monotonic()
@@ -19,7 +24,12 @@ class Deadline:
         self.set(seconds, param)
 
     def set(self, seconds: float | None, param: str | None) -> None:
-        """So long after its beginning it ends; `param`: the field that says so, where it is not the server's."""
+        """Change the time limit, also for blocks that already run in a context of `bounds`.
+
+        Args:
+            seconds: Time limit in seconds, from the creation of this object. None: no limit.
+            param: Request field that sets the limit, for the error. None: the limit is a setting of the server.
+        """
         self._seconds = seconds
         self._param = param
         for timeout in self._waiting:
@@ -27,20 +37,26 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds, more than none."""
+        """Remaining time in seconds, at least 0.001 (even after the deadline). None: there is no limit."""
         return None if self._seconds is None else max(self._began + self._seconds - time.monotonic(), 1e-3)
 
     def passed(self) -> ApiError:
-        """The 408 of an answer that took longer."""
+        """Return the error (408) for a response that exceeds the time limit. Call this only if a limit is set."""
         whose = "" if self._param else ", the setting `router.timeout_s` of this server"
         message = f"the answer was not complete within {self._seconds:g} s{whose}: allow more, or ask for fewer tokens"
-        # Clients of OpenAI would send it again, with the same deadline.
+        # Without this header, OpenAI's clients send the request again, with the same deadline.
         headers = {"x-should-retry": "false"}
         return ApiError(408, message, param=self._param, code="deadline_exceeded", headers=headers)
 
     @contextlib.asynccontextmanager
     async def bounds(self) -> AsyncIterator[None]:
-        """Raises `ApiError` 408 in a block that goes on for longer."""
+        """Return an asynchronous context that cancels its block at the deadline, and then raises `ApiError` 408.
+
+        A later change of the limit also applies to the running block.
+
+        Raises:
+            TimeoutError: The block itself has raised this error, for another reason than this deadline.
+        """
         timeout = asyncio.timeout_at(self._when())
         try:
             async with timeout:
@@ -50,7 +66,7 @@ class Deadline:
                 finally:
                     self._waiting.discard(timeout)
         except TimeoutError as error:
-            if not timeout.expired():  # somebody else's
+            if not timeout.expired():  # raised by another timeout
                 raise
             raise self.passed() from error
 

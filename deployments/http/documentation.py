@@ -1,4 +1,7 @@
-"""`/docs`: the API documentation, whose script and style this server serves itself: it works without internet."""
+"""Page `/docs` with the API documentation.
+
+The server serves the script and the style of the page itself, so it works without internet access.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ from starlette.staticfiles import StaticFiles
 PAGE, ASSETS = "/docs", "/docs/assets"
 PARAMETERS = {"tryItOutEnabled": True, "docExpansion": "list", "defaultModelsExpandDepth": 0}
 
+# First type of a recursive union -> name of the union in the OpenAPI document.
+#
+# Swagger UI follows every path through the types of an operation. If these unions were written out wherever they occur,
+# there would be more paths than a browser can follow.
 UNIONS = {"AnyTextFormat": "Format", "JsonSchemaSpecification": "GrammarSpecification"}
-"""First type of a union whose types contain the union again -> the name that the document gives the union.
 
-Swagger UI follows every path through the types of an operation. With these unions written out at each place, there are
-more paths than a browser can follow.
-"""
-
+# Script that selects Swagger UI's dark mode if the browser prefers it. Otherwise only a button of Swagger UI's
+# standalone page selects the dark mode.
 DARK = """<script>
 document.documentElement.classList.toggle("dark-mode", matchMedia("(prefers-color-scheme: dark)").matches)
 </script>
 """
-"""Swagger UI has a dark mode, but turns it on by a button of its standalone page only."""
 
 
 def _improve_document(app: FastAPI) -> None:
-    """Give unions a name, and leave 422 out: FastAPI puts it there by itself, and every bad body is a 400 here."""
+    """Replace `app.openapi`: name the unions, and remove status 422, because invalid bodies get 400 here."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -52,7 +55,7 @@ def _improve_document(app: FastAPI) -> None:
 
 
 def _name_union(unions: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference in place of a union of `UNIONS`, which goes into `unions`; any other `node` as it is."""
+    """Replace a union of `UNIONS` by a reference, and add the union to `unions`. Return other nodes unchanged."""
     first = node["oneOf"][0].get("$ref", "").rpartition("/")[2] if "discriminator" in node else ""
     if (name := UNIONS.get(first)) is not None:
         union = {key: node.pop(key) for key in ("oneOf", "discriminator")}
@@ -62,7 +65,13 @@ def _name_union(unions: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_documentation(app: FastAPI) -> None:
-    """Swagger UI over the application's OpenAPI document."""
+    """Add the page `/docs` (Swagger UI) to an application, and simplify its OpenAPI document for this page.
+
+    In the document, large recursive unions get names. The status 422 is removed, because this server does not use it.
+
+    Args:
+        app: Application; changed in place.
+    """
     _improve_document(app)
     assets = StaticFiles(directory=str(files("fastapi_swagger") / "resources"))
     app.mount(ASSETS, assets)

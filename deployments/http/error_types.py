@@ -1,11 +1,15 @@
-"""The `type` of an error body, as clients of OpenAI's API expect it.
+"""Field `type` of error bodies in OpenAI's and in Anthropic's API, derived from the HTTP status.
 
-It imports nothing: what is started in HAProxy's place answers with it, too.
+This module has no imports, because it must load fast in the program that Ray Serve starts in place of HAProxy.
 """
 
 
 def error_type(status: int) -> str:
-    """That of all errors with this HTTP status."""
+    """Return the `type` of an error body in OpenAI's API, such as `rate_limit_error`.
+
+    Args:
+        status: HTTP status, 400 or more.
+    """
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"
@@ -23,5 +27,9 @@ _ANTHROPIC = {
 
 
 def anthropic_error_type(status: int) -> str:
-    """The same as clients of Anthropic's API expect it."""
+    """Return the `type` of an error body in Anthropic's API, such as `not_found_error`.
+
+    Args:
+        status: HTTP status, 400 or more.
+    """
     return _ANTHROPIC.get(status, "invalid_request_error" if status < 500 else "api_error")

@@ -1,6 +1,7 @@
-"""Errors as clients of OpenAI's API expect them: `{"error": {"message", "type", "param", "code"}}`.
+"""Error responses in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
-4xx is the request's fault and says where; 5xx is ours and says nothing about the inside.
+The request causes a 4xx error, and the message gives the location. The server causes a 5xx error, and the message has
+no internal details.
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ from deployments.error_excerpt import place_in_line
 from deployments.http.error_types import anthropic_error_type, error_type
 from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, has_allowed_id, sent_request_id
 from deployments.http.unenforced import InTheseWords
+from deployments.validation_messages import message_of
 from grammar_workers.errors import shortened
 from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.near_names import NearNames
 
 logger = get_logger(SERVE)
 
+# Errors of this path, and of the paths below it, have Anthropic's format.
 ANTHROPIC_PATH = "/v1/messages"
-"""Under it errors are told in Anthropic's words."""
+# Maximum lengths in characters. An error does not repeat long values of the request.
 MAX_MESSAGE, MAX_POINTER, MAX_PARAM = 1500, 500, 300
-"""Characters: an error does not repeat what it was given at length."""
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong; `pointer` and `position` only for a grammar specification."""
+    """Description of an error.
+
+    `param` is the wrong field of the request. `code` identifies the kind of error. Both may be null. `pointer` (JSON
+    Pointer to the error) and `position` (offset in characters) are present only for errors in a constraint.
+    """
 
     message: str
     type: str
@@ -44,59 +50,65 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Body of every answer that is not a success."""
+    """Body of every error response, in OpenAI's format."""
 
     error: ErrorDetail
 
 
+# HTTP status -> documentation of the response, for FastAPI's `responses`.
 Answers = dict[int | str, dict[str, Any]]
-"""The documentation of what a path may answer, by status."""
 
 
 def errors(descriptions: dict[int, str]) -> Answers:
-    """When a path answers with which status and the usual body."""
+    """Return the OpenAPI documentation of error responses.
+
+    Args:
+        descriptions: HTTP status -> description of the case in which the response has this status.
+
+    Returns:
+        HTTP status -> documentation of the response, for the argument `responses` of FastAPI's routes.
+    """
     return {status: {"model": ErrorBody, "description": when} for status, when in descriptions.items()}
 
 
+# Documentation of the errors that any path may return.
 ERRORS = errors(
     {
-        400: "The request or its grammar specification is at fault; says where.",
-        401: "The server wants an API key.",
-        404: "No such model, grammar or path.",
-        408: "The request did not arrive in time, or the answer took longer than the server allows.",
+        400: "The request or its constraint has a mistake. The error has the location.",
+        401: "The request has no valid API key.",
+        404: "The model, grammar or path does not exist.",
+        408: "The request did not arrive in time, or the response exceeded the limit of the server.",
         413: "The body is too large.",
         415: "The body is compressed.",
-        429: "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
-        500: "A fault of the server.",
-        502: "The router died before it answered; repeat the request.",
-        503: "The server is shutting down, or no router can be reached; see `Retry-After`.",
+        429: "The server is at its capacity, or the tenant has reached a limit. See `Retry-After`.",
+        500: "Error of the server.",
+        502: "The router failed before it answered. Repeat the request.",
+        503: "The server is shutting down, or no router can be reached. See `Retry-After`.",
     }
 )
-"""What any path may answer, for its documentation."""
 
+# Documentation of the responses of paths that generate text: errors, and an event stream for `stream: true`.
 GENERATION: Answers = {
     **ERRORS,
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
     **errors(
         {
-            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`, or the "
-            "server's.",
-            503: "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
+            408: "The request did not arrive in time, or the response exceeded `timeout_s` or the server's limit.",
+            503: "The grammar did not arrive in time, or the server is shutting down. See `Retry-After`.",
         }
     ),
 }
-"""What paths that generate may answer: a stream, too, if the body asks for one."""
 
 
 class AnthropicErrorDetail(ErrorDetail):
-    """What went wrong, in Anthropic's words; the other fields as in `ErrorDetail`, where they say something."""
+    """Description of an error in Anthropic's format. It also has those fields of OpenAI's format that are not null."""
 
     param: str | None = None
     code: str | None = None
 
 
 class AnthropicErrorBody(BaseModel):
-    """Body of every answer under `/v1/messages` that is not a success."""
+    """Body of every error response of `/v1/messages`, in Anthropic's format."""
 
     type: Literal["error"]
     error: AnthropicErrorDetail
@@ -104,23 +116,40 @@ class AnthropicErrorBody(BaseModel):
 
 
 def in_anthropics_words(answers: Answers) -> Answers:
-    """The same answers under `/v1/messages`."""
+    """Return a copy of the OpenAPI documentation of responses, in which errors have Anthropic's format.
+
+    Args:
+        answers: HTTP status -> documentation of a response, in which errors have OpenAI's format; not changed. Entries
+            without `model` are not errors, and remain as they are.
+    """
     return {
         status: {**answer, "model": AnthropicErrorBody} if "model" in answer else answer
         for status, answer in answers.items()
     }
 
 
+# Translation of JSON Pointers from a grammar specification to the request body. Each entry has the beginning of a
+# pointer into the specification, its replacement in the body, and optionally the field of the body, if it is not the
+# field of the specification.
 Places = tuple[tuple[str, ...], ...]
-"""Beginnings of pointers into a specification, what the client wrote there, and its field where it is another one."""
 
 
 def in_the_body(
     param: str | None, pointer: str | None, places: Sequence[tuple[str, ...]]
 ) -> tuple[str | None, str | None]:
-    """The field where the client wrote what stands at a pointer into a specification, and the pointer into that.
+    """Translate the location of an error in a specification (constraint for the compiler) to the request body.
 
-    `param` is the field of the specification.
+    For example, `places` is `(("/tags/0/content/schema", ""),)` if the schema of the request is a part of a larger
+    specification. The pointer `/tags/0/content/schema/minimum` then becomes `/minimum`.
+
+    Args:
+        param: Field of the body from which the specification was made.
+        pointer: JSON Pointer to the error in the specification. None: the error has no pointer.
+        places: Translations: (prefix of a pointer into the specification, replacement), or (prefix, replacement, field
+            of the body) if the field is not `param`. The first translation whose prefix matches is applied.
+
+    Returns:
+        The field of the body, and the JSON Pointer into that field. If no translation matches, both are unchanged.
     """
     for inside, place, *field in places:
         if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
@@ -129,10 +158,19 @@ def in_the_body(
 
 
 class ApiError(Exception):
-    """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.
+    """Exception that an error handler turns into an HTTP error response. Code that processes a request raises it.
 
-    `param` names the field of the HTTP body, `pointer` (JSON Pointer) and `position` (character offset) the place
-    inside a grammar specification.
+    Args:
+        status: HTTP status, 400 or more.
+        message: Description for the client. The response has at most its first 1500 characters (`MAX_MESSAGE`).
+        param: Wrong field of the request. None: the error is not in a single field.
+        code: Code of the error, such as `invalid_value`. None: no code.
+        pointer: JSON Pointer to the error in the constraint of the request. None: the error has no such location.
+        position: Character offset of the error in a regular expression or grammar, from 0. None: no offset.
+        headers: Additional headers of the response. None: no headers.
+
+    Attributes:
+        detail: Fields of the error body, with shortened texts.
     """
 
     def __init__(
@@ -159,7 +197,18 @@ class ApiError(Exception):
         )
 
     def move(self, words: InTheseWords) -> ApiError:
-        """Tell the place by other names. Return the error."""
+        """Translate the location of this error to a request body of another format, in place.
+
+        For example, the router translates a body of `/v1/messages` to a chat completion. The JSON Pointer in the
+        message is translated, too.
+
+        Args:
+            words: Function that gets a field and a JSON Pointer in the chat completion. It returns the field and the
+                JSON Pointer in the body that the client has sent.
+
+        Returns:
+            This error.
+        """
         detail = self.detail
         param, pointer = words(detail.param, detail.pointer)
         if pointer is not None and detail.pointer is not None:
@@ -168,12 +217,16 @@ class ApiError(Exception):
         return self
 
     def body(self) -> dict[str, Any]:
-        """The four keys of OpenAI's body, and the place inside the specification when there is one."""
+        """Return the response body in OpenAI's format. `pointer` and `position` are included only if they are set."""
         places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
         return {"error": self.detail.model_dump(exclude=places)}
 
     def anthropic_body(self, request_id: str | None) -> dict[str, Any]:
-        """The body that clients of Anthropic's API expect, with the places that ours has."""
+        """Return the response body in Anthropic's format, with those fields of OpenAI's format that are not null.
+
+        Args:
+            request_id: Id of the request. None: the request has no valid id.
+        """
         told = {**self.detail.model_dump(exclude_none=True), "type": anthropic_error_type(self.status)}
         return {"type": "error", "error": told, "request_id": request_id}
 
@@ -186,10 +239,17 @@ class ApiError(Exception):
         places: Places = (),
         specification: dict[str, Any] | None = None,
     ) -> ApiError:
-        """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
+        """Return the error (400) for a constraint that is malformed, unsupported, unsatisfiable or too large.
 
-        `error` is `GrammarError.to_dict()`: the message names the keyword. `specification`, where it is at hand, has
-        the value that is shown.
+        Args:
+            error: Error of the grammar compiler as plain data (`GrammarError.to_dict()`).
+            param: Field of the request body that contains the constraint.
+            places: Translation of JSON Pointers from `specification` to the body, as for `in_the_body`.
+            specification: The constraint as plain data, in the form that the compiler gets. The message quotes the
+                value at the location of the error. None: the message quotes nothing.
+
+        Returns:
+            An error with the location in the request body.
         """
         inside, position = error.get("pointer"), error.get("position")
         field, pointer = in_the_body(param, inside, places)
@@ -199,45 +259,67 @@ class ApiError(Exception):
 
     @classmethod
     def grammar_not_found(cls, key: str) -> ApiError:
-        """The 404 of a key that nobody has compiled, or that made room for others."""
+        """Return the error (404) for an unknown grammar key: the grammar was never compiled, or was evicted.
+
+        Args:
+            key: The grammar key (hash that identifies a compiled grammar).
+        """
         message = f"no grammar has the key {key}: send its specification, or POST it to /v1/grammars again"
         return cls(404, message, param="key", code="grammar_not_found")
 
     @classmethod
     def of_replica(cls, error: dict[str, Any]) -> ApiError:
-        """An error that a model replica reported for this request, such as a prompt that does not fit."""
+        """Return the error response for an error that a model replica has reported, such as a prompt that is too long.
+
+        Args:
+            error: Error of the replica as plain data: `status` (HTTP status), `message`, and optionally `param` (wrong
+                field of the request) and `code`.
+        """
         return cls(error["status"], error["message"], param=error.get("param"), code=error.get("code"))
 
     @classmethod
     def full(cls, what: str = "the server is at its capacity", *, retry_after_s: float | None = None) -> ApiError:
-        """The 429 of a queue that is full."""
+        """Return the error (429) for a full queue, with the header `Retry-After`.
+
+        Args:
+            what: Beginning of the message: a clause such as "the server is at its capacity".
+            retry_after_s: Seconds after which the client should try again, rounded to at least 1. None: 1 second.
+        """
         after = max(1, round(retry_after_s or 1))
         headers = {"Retry-After": str(after)}
         return cls(429, f"{what}; try again in {after} s", code="server_full", headers=headers)
 
     @classmethod
     def internal(cls) -> ApiError:
-        """A fault of ours; its traceback is in the log."""
+        """Return the error (500) for a fault in the server. The message is `internal error`, without details."""
         return cls(500, "internal error", code="internal_error")
 
 
+# Errors that were sent to the client of the current context's request. `deployments.http.outcomes` counts them.
 TOLD: contextvars.ContextVar[list[ApiError]] = contextvars.ContextVar("told")
-"""Errors that the client of this context's request has been told (`deployments.http.outcomes`)."""
 
 
 def tell(error: ApiError) -> ApiError:
-    """Count the request of this context as one that ended with `error`. Returns `error`."""
+    """Record that the request of the current context (`contextvars`) ends with an error, for the counter of requests.
+
+    Args:
+        error: The error that is sent to the client.
+
+    Returns:
+        `error`.
+    """
     TOLD.get([]).append(error)
     return error
 
 
 class CheckedIds:
-    """ASGI middleware: a request whose `x-request-id` is not as it may be gets no further, on any path."""
+    """ASGI middleware that checks the header `x-request-id`. If the header is invalid or repeated, it responds 400."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, or send the error if the id is invalid."""
         if scope["type"] != "http" or has_allowed_id((request := Request(scope)).headers):
             await self._app(scope, receive, send)
             return
@@ -247,7 +329,13 @@ class CheckedIds:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of `app`, also those of the framework, leave in the one body."""
+    """Register handlers that turn every error of an application, including FastAPI's own errors, into an error body.
+
+    The function also adds the middleware `CheckedIds`, which rejects invalid request ids.
+
+    Args:
+        app: Application; changed in place. `app.state.paths` must list its paths, for suggestions in 404 errors.
+    """
     app.add_middleware(CheckedIds)
 
     @app.exception_handler(ApiError)
@@ -256,10 +344,10 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid_path(request: Request, error: RequestValidationError) -> JSONResponse:
-        # Bodies have told what is wrong with them already (`deployments.http.strict_json`).
+        # Errors of bodies are handled before, in `deployments.http.strict_json`.
         first = error.errors()[0]
         name = str(first["loc"][-1])
-        return _response(request, ApiError(400, f"`{name}`: {first['msg']}", param=name, code="invalid_value"))
+        return _response(request, ApiError(400, f"`{name}`: {message_of(first)}", param=name, code="invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -283,6 +371,10 @@ def _response(request: Request, error: ApiError) -> JSONResponse:
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow")
+        refused = f"{request.method} is not allowed here: {shortened(request.url.path, MAX_PARAM)}"
+        return refused if allowed is None else f"{refused} takes {allowed}"
     if error.status_code != 404:
         return str(error.detail)
     near = _near_path(request)
@@ -291,7 +383,7 @@ def _framework_message(error: HTTPException, request: Request) -> str:
 
 
 def _near_path(request: Request) -> str | None:
-    """Return the path that may be meant: one that has an end in common with the request's, or differs in a letter."""
+    """Return a known path that ends with the requested one, or the reverse, or that differs in one letter."""
     path, known = request.url.path.rstrip("/"), request.app.state.paths
     ends = (one for one in sorted(known, key=len) if path and (one.endswith(path) or path.endswith(one)))
     return next(ends, None) or NearNames(known).find(path)

@@ -1,4 +1,4 @@
-"""Requests that the OpenAPI document shows, from `examples.yaml`."""
+"""Example requests of the OpenAPI document, loaded from `examples.yaml`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,12 @@ import yaml
 _CONTENT: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 PROMPT: str = _CONTENT["prompt"]
+# A `response_format` with a JSON Schema.
 AS_PERSON: dict[str, Any] = _CONTENT["as_person"]
-"""A `response_format`."""
 
-
-def _shown(path: str) -> dict[str, Any]:
-    return {summary: {"summary": summary, "value": value} for summary, value in _CONTENT[path].items()}
-
-
-CHAT_COMPLETIONS = _shown("/v1/chat/completions")
-COMPLETIONS = _shown("/v1/completions")
-RESPONSES = _shown("/v1/responses")
-MESSAGES = _shown("/v1/messages")
-COUNT_TOKENS = _shown("/v1/messages/count_tokens")
-TOKENIZE = _shown("/tokenize")
-DETOKENIZE = _shown("/detokenize")
-GRAMMARS = _shown("/v1/grammars")
+# Path -> its examples, in the format of OpenAPI's `examples`: summary -> summary and value.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    path: {summary: {"summary": summary, "value": value} for summary, value in shown.items()}
+    for path, shown in _CONTENT.items()
+    if path.startswith("/")
+}

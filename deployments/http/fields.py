@@ -1,4 +1,4 @@
-"""Types of fields that several bodies have, and the errors of fields."""
+"""Field types that several request bodies share, and errors of fields."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ MAX_METADATA = 64
 Positive = Annotated[StrictInt, Field(ge=1, lt=1 << 63)]
 Natural = Annotated[StrictInt, Field(ge=0, lt=1 << 63)]
 TokenId = Annotated[StrictInt, Field(ge=0, lt=1 << 31)]
+# Decimal number as the key of a JSON object.
 DecimalName = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,9})$")]
-"""A number as the key of an object."""
 
 Metadata = Annotated[dict[str, str], at_most(MAX_METADATA)]
 
 
 def text_parts(*kinds: str) -> BeforeValidator:
-    """Annotation of the `type` of a part of some content, of which there are these `kinds`."""
+    """Return a pydantic validator for the field `type` of a part of a message's content. Only text is supported.
+
+    Args:
+        kinds: Accepted values of `type`, such as `input_text`. Any other value is an error.
+    """
 
     def check(kind: Any) -> Any:
         if kind not in kinds:
@@ -35,20 +39,37 @@ def text_parts(*kinds: str) -> BeforeValidator:
 
 
 def refusal_as_text(part: Any) -> Any:
-    """A part of the type `refusal`, which earlier answers of other servers have, as one of text."""
+    """Convert a part of a message's content from the type `refusal`, which other servers return, to the type `text`.
+
+    Args:
+        part: Part as plain data, such as `{"type": "refusal", "refusal": "I cannot help."}`; not changed. It need not
+            be valid.
+
+    Returns:
+        A new part, such as `{"type": "text", "text": "I cannot help."}`. If `part` is not a refusal: `part` itself.
+    """
     if isinstance(part, dict) and part.get("type") == "refusal" and "refusal" in part:
         return {name: part[name] for name in part if name != "refusal"} | {"type": "text", "text": part["refusal"]}
     return part
 
 
 class Only:
-    """Annotation of a field that accepts null and the given values (the ones that mean "off") and refuses any other."""
+    """Pydantic annotation of a field of an unsupported feature. It accepts only values that turn the feature off.
+
+    Args:
+        accepted: Accepted values, in addition to null. Types must be equal, too: 1 is not accepted in place of true.
+    """
 
     def __init__(self, *accepted: Any) -> None:
         self.accepted = (None, *accepted)
 
     def check(self, value: Any) -> Any:
-        # For Python, true is 1.
+        """Return `value` unchanged if the field accepts it.
+
+        Raises:
+            PydanticCustomError: The field does not accept the value. The message lists the accepted values.
+        """
+        # In Python, True == 1, so the types are compared, too.
         if not any(type(value) is type(one) and value == one for one in self.accepted):
             shown = " or ".join(json.dumps(accepted) for accepted in self.accepted)
             raise PydanticCustomError("unsupported_value", "only {shown} is supported", {"shown": shown})
@@ -62,13 +83,23 @@ class Only:
 
 
 class Refused(Only):
-    """Annotation of a field of OpenAI's API that accepts null alone. `reason`: why, and what to send instead."""
+    """Pydantic annotation of an unsupported field of another API. The field accepts only null.
+
+    Args:
+        reason: Reason why the field is not supported, or advice on what to send instead. The error message and the
+            OpenAPI document contain this text.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__()
         self.reason = reason
 
     def check(self, value: Any) -> Any:
+        """Return `value` if it is None (null in JSON).
+
+        Raises:
+            PydanticCustomError: The value is not null. The message has the reason.
+        """
         if value is not None:
             raise PydanticCustomError("refused_field", "is not supported: {reason}", {"reason": self.reason})
         return value
@@ -78,16 +109,27 @@ class Refused(Only):
 
 
 def contradiction(param: str, message: str, place: tuple[str | int, ...] = ()) -> PydanticCustomError:
-    """The error of a field that is fine alone, but not beside the others.
+    """Return pydantic's error for a field whose value is valid alone, but contradicts another field.
 
-    `param` is its name, and `place` what leads to it from the object that is checked, where it is not in that itself.
+    Args:
+        param: Name of the field. The message begins with this name.
+        message: Rest of the message, such as `needs a constraint`.
+        place: Keys and indexes that lead from the validated object to the field. Empty: `param` is a field of the
+            object itself.
     """
     context = {"param": param, "place": place or (param,), "message": message}
     return PydanticCustomError("contradiction", "`{param}` {message}", context)
 
 
 def parsed_json(text: str) -> Any:
-    """The value of a JSON text in a field. Raises pydantic's error."""
+    """Parse the JSON text of a field.
+
+    Returns:
+        The value: None, bool, int, float, str, list or dict.
+
+    Raises:
+        PydanticCustomError: The text is not strict JSON, or an object in it has a key twice.
+    """
     try:
         return parse_json(text)
     except JsonTextError as error:

@@ -1,4 +1,4 @@
-"""Limits of a tenant's requests, in every router replica: a token bucket, and a count of the requests under way."""
+"""Limits on the requests of each tenant (client) in one router replica: a rate, and a number of open requests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from typing import Annotated
 from cachetools import LRUCache
 from fastapi import Depends, Request
 
-from deployments.arguments import RateLimit
 from deployments.http.errors import ApiError
-from deployments.http.tenants import Caller, Tenant
+from deployments.http.tenants import Caller, RateLimit, Tenant
 
+# Maximum number of tenants whose buckets are kept. Without API keys, clients choose the names of tenants freely.
 MAX_BUCKETS = 10_000
-"""Tenants remembered. Where no API keys are configured their names are the clients' choice."""
 
 
 @contextlib.contextmanager
 def counted(counts: Counter[str], tenant: str) -> Iterator[None]:
-    """Count a tenant in while the block lasts; who is not counted is not in `counts`."""
+    """Return a context that adds 1 to the count of a tenant (client) while its block runs.
+
+    Args:
+        counts: Number of running blocks by tenant; changed in place. A tenant whose count falls to zero is removed.
+        tenant: Name of the tenant.
+    """
     counts[tenant] += 1
     try:
         yield
@@ -33,12 +37,13 @@ def counted(counts: Counter[str], tenant: str) -> Iterator[None]:
 
 
 class RateLimits:
-    """The buckets and counts of all tenants in one router replica.
+    """Rate limits (token buckets) and limits on open requests for all tenants (clients), in one router replica.
 
     Args:
-        limit: Limit of tenants without one of their own; each router replica enforces it as it is. None: no limit.
-        routers: Number of router replicas, among which a tenant's own limits are divided.
-        clock: Returns seconds.
+        limit: Rate limit of each tenant that has no rate limit of its own. This router enforces the whole limit. None:
+            no limit.
+        routers: Number of router replicas. This router enforces a tenant's own limits divided by this number.
+        clock: Function that returns the time in seconds.
     """
 
     def __init__(self, limit: RateLimit | None, routers: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,7 +54,11 @@ class RateLimits:
         self._full_at: LRUCache[str, float] = LRUCache(MAX_BUCKETS)  # when a bucket is full again
 
     def take(self, tenant: Tenant) -> None:
-        """Count one request. Raises `ApiError` 429, which names the limit and when to come back, for one too many."""
+        """Count one request of a tenant against its rate limit.
+
+        Raises:
+            ApiError: 429 if the tenant has used up its limit. The message and `Retry-After` give the time to wait.
+        """
         limit, share = self._rate(tenant)
         if limit is None or share is None:
             return
@@ -57,7 +66,7 @@ class RateLimits:
         interval = 60 / share.requests_per_minute
         full_at = max(self._full_at.get(name, now), now) + interval
         wait = full_at - now - interval * share.burst
-        # Tolerates rounding: a request sent exactly when the header said so is served.
+        # The tolerance covers rounding: a request that is sent exactly after `Retry-After` is accepted.
         if wait > interval * 1e-6:
             self._full_at[name] = full_at - interval
             after = math.ceil(wait)
@@ -71,7 +80,15 @@ class RateLimits:
         self._full_at[name] = full_at
 
     def charge(self, tenant: Tenant, requests: int) -> None:
-        """Count requests that came with one that was let through: those after them wait the longer."""
+        """Count additional requests of a tenant against its rate limit, without rejecting them.
+
+        The tenant must then wait longer before its next request.
+
+        Args:
+            tenant: The tenant.
+            requests: Number of additional requests. For example, an accepted request for 8 parallel outputs counts as 7
+                additional requests.
+        """
         _, share = self._rate(tenant)
         if share is not None:
             now = self._clock()
@@ -80,7 +97,12 @@ class RateLimits:
 
     @contextlib.contextmanager
     def under_way(self, tenant: Tenant) -> Iterator[None]:
-        """Count a request while it is answered. Raises `ApiError` 429 if the tenant has too many."""
+        """Return a context that counts one open request of a tenant while its block runs.
+
+        Raises:
+            ApiError: 429, before the block runs, if the tenant already has the maximum number of open requests in this
+                router replica.
+        """
         most = tenant.limits.concurrent_requests
         if most is not None and self._under_way[tenant.name] >= max(1, most // self._routers):
             raise ApiError(
@@ -94,12 +116,12 @@ class RateLimits:
             yield
 
     def _shared(self, limit: RateLimit, share: RateLimit) -> str:
-        """Return the part of the limit that this router enforces, in words; empty where it enforces all."""
+        """Return the part of the limit that this router enforces, as text. Empty if it enforces the whole limit."""
         each = f" (each of {self._routers} routers: {share.burst}, and {share.requests_per_minute:g} per minute)"
         return "" if share == limit else each
 
     def _rate(self, tenant: Tenant) -> tuple[RateLimit | None, RateLimit | None]:
-        """The tenant's rate limit, and the share of it that this replica enforces."""
+        """Return the tenant's rate limit, and the part of it that this router enforces."""
         own = tenant.limits.rate_limit
         if own is None:
             return self._limit, self._limit
@@ -114,5 +136,5 @@ async def _limited(request: Request, tenant: Caller) -> AsyncIterator[Tenant]:
         yield tenant
 
 
+# Like `Caller`, for path operations that start work: each request counts against the tenant's limits.
 LimitedCaller = Annotated[Tenant, Depends(_limited)]
-"""As `Caller`, for paths that start work: each request counts."""

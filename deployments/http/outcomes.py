@@ -1,4 +1,4 @@
-"""Requests counted by outcome: a client's error is no fault of the server."""
+"""Counter of HTTP requests by outcome: success, error of the client, error of the server, or canceled."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deployments.http.errors import TOLD, ApiError, tell
 from grammar_workers.service.metrics import begin_at_zero
 
+# Error codes whose counters exist, with the value zero, from the start.
 SERVER_CODES = ("internal_error", "not_finite", "grammar_timeout", "out_of_memory", "unavailable", "store_key_mismatch")
+# Path of health probes, which is not counted: probes are frequent, and fail while a server starts.
 UNCOUNTED = "/health"
-"""Path of probes, which ask often and while a server starts."""
 
 
 class Outcomes:
-    """ASGI middleware that counts each request once, when its response has been sent or its client has gone."""
+    """ASGI middleware that counts each HTTP request once in the metric `turnstile_requests_total`.
+
+    A request is counted when its response has been sent or its client has disconnected. Requests to `/health` are not
+    counted.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._counter = Counter(
             "turnstile_requests_total",
             "HTTP requests by `outcome`: `ok`, `client_error` (4xx), `server_error` (5xx), `cancelled` by the client. "
-            "`code` is that of the error, or its status.",
+            "`code` is the code of the error. Without a code, it is the HTTP status.",
             ("outcome", "code"),
         )
         begin_at_zero(self._counter, *({"outcome": "server_error", "code": code} for code in SERVER_CODES))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, then count the request."""
         if scope["type"] != "http" or scope["path"] == UNCOUNTED:
             await self._app(scope, receive, send)
             return
@@ -43,7 +49,7 @@ class Outcomes:
         try:
             await self._app(scope, receive, noting)
         except Exception:
-            if not status:  # Starlette answers for us
+            if not status:  # Starlette sends the response
                 status, over = 500, True
                 tell(ApiError.internal())
             raise

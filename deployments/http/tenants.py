@@ -1,6 +1,7 @@
-"""Who is asking: tenants by API key, or by a header where no keys are configured.
+"""Tenants of requests, identified by API key, or by a header if no keys are configured.
 
-A key file is YAML, with the SHA-256 of each key, never the key itself:
+A *tenant* is a client with its own queue, its own limits and its own grammars. A key file is YAML. It has the SHA-256
+of each key, never the key itself:
 
     keys:
       - {tenant: search, sha256: 9a2e1f4fe11c21557f17269fb621f52da73ba8c27bd916b176ecfba6b1f793e7}
@@ -10,9 +11,9 @@ A key file is YAML, with the SHA-256 of each key, never the key itself:
     limits: # of single tenants, for all router replicas together
       search: {rate_limit: {requests_per_minute: 120, burst: 20}, concurrent_requests: 16, new_grammars: 4}
 
-A file with the digests above, which are those of published examples, is refused.
-The file is read again every few seconds. A key that it no longer has is refused within `RELOAD_S`, all keys where the
-file is gone; a file that cannot be used is reported in the log, and the keys before it stay.
+A file with the digests above is rejected, because they belong to published examples. The file is read again every
+`RELOAD_S` seconds, so a removed key is rejected within this time. If the file is missing, all keys are rejected. If the
+file is invalid, the previous keys stay valid, and the log has the error.
 """
 
 from __future__ import annotations
@@ -30,38 +31,61 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from deployments.arguments import RateLimit
-from deployments.config_file import problem_lines
 from deployments.http.errors import ApiError
+from deployments.validation_messages import problem_lines
 from grammar_workers.logs import SERVE, get_logger
 
 logger = get_logger(SERVE)
 
+# Seconds after which the key file is read again.
 RELOAD_S = 5.0
-"""Seconds after which the key file is read again."""
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
-_LOOKS = "such a file looks like `keys: [{tenant: NAME, sha256: HEX}]` (docs/api.md, Tenants)"
+_LOOKS = "such a file looks like `keys: [{tenant: NAME, sha256: HEX}]` (docs/authentication.md)"
+# Digests in examples/kubernetes/keys.yaml. Everybody can read the keys.
 _EXAMPLE_DIGESTS = [hashlib.sha256(key).hexdigest() for key in (b"search-example-key", b"operations-example-key")]
-"""Digests of examples/kubernetes/keys.yaml, whose keys everybody can read."""
+# Header that names the tenant if no keys are configured.
 TENANT_HEADER = "x-turnstile-tenant"
+# Name of the tenant of requests without that header.
 ANONYMOUS = "anonymous"
-_NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the client in quotas, queues and logs.")
+_NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the tenant in limits, queues and logs.")
+
+
+class RateLimit(BaseModel):
+    """Rate limit of one tenant (client) as a token bucket: requests per minute on average, and burst size."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    requests_per_minute: float = Field(gt=0, description="Average number of requests per minute.")
+    burst: int = Field(ge=1, description="Maximum number of requests at once after a pause (size of the token bucket).")
 
 
 class TenantLimits(BaseModel):
-    """Limits of one tenant. Each router replica enforces its share of them: the limit divided by their number."""
+    """Limits of one tenant (client), for all router replicas together. Each router replica enforces its share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rate_limit: RateLimit | None = Field(None, description="In place of `router.rate_limit`.")
-    concurrent_requests: int | None = Field(None, ge=1, description="Most requests under way; more are answered 429.")
+    rate_limit: RateLimit | None = Field(
+        None, description="Rate limit of this tenant. It replaces `router.rate_limit`."
+    )
+    concurrent_requests: int | None = Field(
+        None, ge=1, description="Maximum number of open requests. Further requests get HTTP 429."
+    )
     new_grammars: int | None = Field(
-        None, ge=1, description="Most new grammars that compile at a time; further requests wait."
+        None,
+        ge=1,
+        description="Maximum number of uncached grammars that compile at the same time. Further requests wait.",
     )
 
 
 class Tenant(BaseModel):
-    """A client whose work is queued, limited and owned apart from that of others."""
+    """Client with its own queue, its own limits and its own grammars.
+
+    Attributes:
+        name: Name of the tenant in limits, queues and logs.
+        administrator: True if the tenant may use and discard the grammars of all tenants. Without API keys, this is
+            true for every client.
+        limits: Limits of this tenant only. None in a field: the server's limit applies, if there is one.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -71,13 +95,13 @@ class Tenant(BaseModel):
 
 
 class ApiKey(BaseModel):
-    """One entry of a key file."""
+    """Entry of a key file: the SHA-256 of an API key, and the tenant (client) to whom the key belongs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tenant: Annotated[str, _NAME]
     sha256: str = Field(description="Hexadecimal SHA-256 of the key.")
-    administrator: bool = Field(False, description="May discard what belongs to other tenants.")
+    administrator: bool = Field(False, description="`true`: the key may use and delete the grammars of all tenants.")
 
     @field_validator("sha256")
     @classmethod
@@ -119,7 +143,7 @@ class _KeyFile(BaseModel):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a name twice, of which YAML takes the last."""
+    """YAML loader that rejects a mapping with duplicate names, of which YAML keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         for name, many in Counter(self.construct_object(key) for key, _ in node.value).items():
@@ -136,7 +160,7 @@ def _read_keys(text: bytes) -> _KeyFile:
 
 
 def _reason(error: Exception) -> str:
-    """One line, which never repeats a value: it may be a key."""
+    """Describe an error in one line without any value of the file, which may be a key."""
     if isinstance(error, ValidationError):
         return f"{'; '.join(problem_lines(error, _KeyFile))}; {_LOOKS}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -145,59 +169,79 @@ def _reason(error: Exception) -> str:
 
 
 class Tenants:
-    """Finds the tenant of a request.
+    """Lookup of the tenant (client) of a request, by API key or by a header.
 
     Args:
-        keys: The API keys. None: everybody may ask, and a header says which tenant it is for.
-        limits: Limits of single tenants, by name.
-        path: File that is read again for keys that are new or revoked. None: the keys never change.
+        keys: Hashes of the API keys, with the tenant of each key. None: requests need no key, and the header
+            `x-turnstile-tenant` names the tenant.
+        path: Key file, from which the keys and the limits of tenants are read, again every 5 s (`RELOAD_S`). None: the
+            keys never change.
     """
 
-    def __init__(
-        self,
-        keys: list[ApiKey] | None = None,
-        limits: Mapping[str, TenantLimits] | None = None,
-        path: Path | None = None,
-    ) -> None:
-        self._limits = limits or {}
+    def __init__(self, keys: list[ApiKey] | None = None, path: Path | None = None) -> None:
+        self._limits: Mapping[str, TenantLimits] = {}
         self._by_digest = None if keys is None else {key.sha256: key for key in keys}
         self._path = path
         self._text: bytes | None = None
         self._read_at = time.monotonic()
+        if path is not None:
+            self._read(path)
 
     @classmethod
     def from_file(cls, path: str | None) -> Tenants:
-        """Raises ValueError, naming the place, for a file that is not as described above."""
+        """Load the tenants from a key file.
+
+        Args:
+            path: Path of the file; `~` is expanded. None: requests need no key.
+
+        Returns:
+            The tenants. The file is read again while the server runs.
+
+        Raises:
+            ValueError: The file cannot be read, or its content is invalid. The message has no value from the file.
+        """
         if path is None:
             return cls()
         try:
-            whole = Path(path).expanduser()
-            file = _read_keys(whole.read_bytes())
-            return cls(file.keys, file.limits, whole)
+            return cls(path=Path(path).expanduser())
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
             raise ValueError(f"the API key file {path} cannot be used: {_reason(error)}") from error
 
+    def _read(self, path: Path) -> None:
+        """Read the keys and limits from the key file, unless its text is that of the last time."""
+        text = path.read_bytes()
+        if text != self._text:
+            file = _read_keys(text)
+            self._by_digest, self._limits = {key.sha256: key for key in file.keys}, file.limits
+            self._text = text
+
     def _reload(self) -> None:
-        """Read the file again where that was long ago."""
+        """Read the file again if `RELOAD_S` seconds have passed."""
         if self._path is None or time.monotonic() - self._read_at < RELOAD_S:
             return
         self._read_at = time.monotonic()
         try:
-            text = self._path.read_bytes()
-            if text != self._text:
-                file = _read_keys(text)
-                self._by_digest, self._limits = {key.sha256: key for key in file.keys}, file.limits
-                self._text = text
+            self._read(self._path)
         except FileNotFoundError:
-            logger.error("API key file is gone, refusing all keys: path=%s", self._path)
+            logger.error("API key file is missing, rejecting all keys: path=%s", self._path)
             self._by_digest, self._text = {}, None
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
             logger.error(
-                "API key file cannot be used, keeping the keys before it: path=%s error=%s", self._path, _reason(error)
+                "API key file is invalid, using the previous keys: path=%s error=%s", self._path, _reason(error)
             )
 
     def tenant(self, api_key: str | None, header: str | None) -> Tenant:
-        """Raises `ApiError` 401 without a valid key where keys are configured."""
+        """Return the tenant (client) of a request. The key file is read again first, if the last time is over 5 s ago.
+
+        Args:
+            api_key: API key of the request. None: the request has none.
+            header: Value of the header `x-turnstile-tenant`. It is used only if no keys are configured. None or empty:
+                the tenant is `anonymous`.
+
+        Raises:
+            ApiError: 401 if keys are configured and `api_key` is not one of them. 400 if no keys are configured and
+                `header` is not a valid name.
+        """
         self._reload()
         if self._by_digest is None:
             try:
@@ -205,8 +249,8 @@ class Tenants:
             except ValidationError as error:
                 message = f"`{TENANT_HEADER}` takes up to 64 letters, digits, dots, underscores and hyphens"
                 raise ApiError(400, message, param=TENANT_HEADER, code="invalid_value") from error
-        # A digest is looked up, so how long that takes tells nothing about the keys.
-        # The bytes that were sent: headers are decoded as Latin-1.
+        # The lookup compares digests, so its duration reveals nothing about the keys. Headers are decoded as Latin-1:
+        # encoding restores the bytes that were sent.
         entry = self._by_digest.get(hashlib.sha256(api_key.encode("latin-1")).hexdigest()) if api_key else None
         if entry is None:
             missing = "send an API key: `Authorization: Bearer ...` or `x-api-key: ...`"
@@ -216,7 +260,7 @@ class Tenants:
         return Tenant(name=entry.tenant, administrator=entry.administrator, limits=limits)
 
 
-_BEARER = HTTPBearer(auto_error=False, description="Needed where the server has an API key file.")
+_BEARER = HTTPBearer(auto_error=False, description="Needed if the server has an API key file.")
 
 
 async def _authenticated(
@@ -239,7 +283,7 @@ async def _authenticated_maybe(
         return None
 
 
+# Tenant of the request. A path operation with a parameter of this type requires an API key, if keys are configured.
 Caller = Annotated[Tenant, Depends(_authenticated)]
-"""A path operation's parameter of this type makes the path need an API key, where there are any."""
+# Tenant of the request, or None without a valid API key. It is for path operations that show less without a key.
 Visitor = Annotated[Tenant | None, Depends(_authenticated_maybe)]
-"""The same of a path that shows less to those without a key: None for them."""

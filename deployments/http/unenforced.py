@@ -1,4 +1,4 @@
-"""Keywords that are not enforced, as answers name them: in the body's words, and in a header."""
+"""Report on keywords of a JSON Schema that are not enforced, in responses and their headers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,36 @@ from pydantic import BaseModel, Field
 
 HEADER = "x-turnstile-unenforced"
 NOTES_HEADER = "x-turnstile-notes"
+# Maximum length of a header's value. Proxies limit all headers together, to 8 KiB or more.
 _MOST_CHARACTERS = 2000
-"""Of a header's value: proxies bound all headers together, at 8 KiB and more."""
 
 
 class Unenforced(BaseModel):
-    """A keyword of a schema that is not enforced, as errors name places."""
+    """Keyword of a JSON Schema that is not enforced, and its location in the request body."""
 
-    param: str = Field(description="The field of the body that holds the schema.")
-    pointer: str = Field(description="The keyword's JSON Pointer, as that of an error.")
-    reason: str = Field(description="Why it is not enforced.")
+    param: str = Field(description="Field of the body that contains the schema.")
+    pointer: str = Field(description="JSON Pointer of the keyword.")
+    reason: str = Field(description="Reason why the keyword is not enforced.")
 
 
+# Translates the field and the JSON Pointer of a location in a chat completion to a body of another format.
 InTheseWords = Callable[[str | None, str | None], tuple[str | None, str | None]]
-"""Field and pointer of a chat completion -> those of another body."""
 
 
 def headers_of(grammar: dict[str, Any] | None) -> dict[str, str]:
-    """The headers of an answer under a grammar: pointers, and notes, percent-encoded, with commas; `+N`: N more."""
+    """Return response headers that report on the constraint of a request.
+
+    The header `x-turnstile-unenforced` lists the keywords of a JSON Schema that are not enforced. The header
+    `x-turnstile-notes` lists the warnings of the grammar compiler.
+
+    Args:
+        grammar: Report on the constraint. `unenforced` is a list of dicts with `pointer` (JSON Pointer of a keyword).
+            `notes` is a list of texts. None: the request has no constraint.
+
+    Returns:
+        Header -> comma-separated list of percent-encoded JSON Pointers or notes. A long list ends with `+N`, for N
+        omitted items. A header without items is absent.
+    """
     told = grammar or {}
     values = {HEADER: [one["pointer"] for one in told.get("unenforced", ())], NOTES_HEADER: told.get("notes", ())}
     return {name: _listed(texts) for name, texts in values.items() if texts}
@@ -46,6 +58,16 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def in_words(found: Sequence[dict[str, Any]], words: InTheseWords) -> list[dict[str, Any]]:
-    """Data of `Unenforced` for another body than that of a chat completion."""
+    """Translate the locations of schema keywords that are not enforced to a request body of another format.
+
+    Args:
+        found: One dict for each keyword: the fields of `Unenforced` (`param`, `pointer`, `reason`), with the location
+            in a chat completion; not changed.
+        words: Function that gets a field and a JSON Pointer in the chat completion. It returns the field and the JSON
+            Pointer in the other body.
+
+    Returns:
+        New dicts with the translated locations, in the order of `found`.
+    """
     told = [(*words(keyword["param"], keyword["pointer"]), keyword["reason"]) for keyword in found]
     return [{"param": param, "pointer": pointer, "reason": reason} for param, pointer, reason in told]

@@ -1,7 +1,12 @@
-"""`python -m deployments.local.launcher CONFIG --port N`: what `make serve` runs.
+"""`python -m deployments.local.launcher CONFIG --port N`: start a server on this machine.
 
-Like `serve run CONFIG`, with what an unattended start needs: the config is checked strictly first, the local Ray is
-always a fresh one, a start that fails or hangs ends with its reason, and a stop leaves nothing behind.
+`make serve` and `turnstile serve` run this module. Like Ray's `serve run CONFIG`, it deploys a Serve config file.
+Unlike `serve run`, it also works unattended:
+
+- It validates the config strictly before the start.
+- It always starts a new local Ray.
+- If a start fails or hangs, it prints the reason and ends.
+- After a stop, no process and no file remains.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-from deployments.cli.arguments import Parser, UsageFailure, port, positive
+from deployments.cli.arguments import UsageFailure, port, positive
+from deployments.cli.main import main
 from deployments.haproxy import settings
 from deployments.local.model_source import model_at_hand
 from deployments.local.terminal import own_foreground
@@ -26,23 +32,48 @@ from deployments.shipped import ROOT
 _PORTS = 200
 
 
+# Environment variables of a local server whose values do not depend on the machine.
+_CONSTANT = {
+    # The whole Ray is on this machine: its node and its metrics have the address 127.0.0.1, as on a Mac.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    # By default, up to 1000 request log lines wait in memory, and are lost when the process ends.
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+    # The default of 5 s kills the proxy again and again on a machine that is slow to start it.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    # While the only proxy is dead, nothing answers. Serve replaces it after three failed checks.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+    # Short drain periods are enough on one machine: no load balancer has to notice the shutdown first.
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
 def environment(folder: Path) -> dict[str, str]:
-    """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
+    """Return the environment variables of a local server. The caller must set them before it imports `ray`.
+
+    The variables configure Ray, Ray Serve and HAProxy, in this process and in all processes that it starts. They
+    contain ports that are free now, so that several servers can run on one machine.
+
+    Args:
+        folder: Existing folder for the configuration, sockets and state file of HAProxy.
+
+    Returns:
+        Name -> value of each variable.
+    """
     ports = _free_ports()
     return {
-        # All of this Ray is on this machine: its node has the address 127.0.0.1, as on a Mac, and so have its metrics.
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        # Else a thousand lines about requests wait in memory, and are gone with their process.
-        "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
-        # Serve's configuration of HAProxy lacks deadlines and bounds: this program gives them to it.
+        **_CONSTANT,
+        # Serve's configuration of HAProxy lacks deadlines and limits. This program adds them.
         "RAY_SERVE_HAPROXY_BINARY_PATH": f"{sysconfig.get_path('scripts')}/turnstile-haproxy",
         # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports + 1),
-        # Where HAProxy sends what it finds no router for: to another server's proxy, if that has the fixed port.
+        # HAProxy sends requests without a router here. With the fixed default, another server may receive them.
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports + 2),
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports + 3),
         settings.HEALTH_PORT: str(ports + 4),
@@ -51,52 +82,59 @@ def environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
-        # Replicas take their ports from a fixed range, too, and HAProxy may know a port before its replica has found
-        # out that one of another server listens there: that one would be asked.
+        # Replicas take their ports from a fixed range, too. HAProxy may use a port before its replica has found that a
+        # replica of another server listens there, and would send requests to the other server.
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports + 10),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports + 99),
         "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports + 100),
         "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports + 199),
-        # The default of 5 s kills the proxy again and again on a machine that is slow to start it.
-        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-        # Nothing else answers while the only proxy is dead, which takes three checks to be believed.
-        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
-        # The drain periods of one machine, where no load balancer has to notice first.
-        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
     }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` needs to know."""
+    """Add the arguments of `turnstile serve` to a parser: config, model, engine, ports and deadline.
+
+    Args:
+        parser: Parser of the command; changed in place.
+    """
     parser.add_argument(
         "config",
         nargs="?",
         default="local",
-        help="a Serve config file, or the name of one in Turnstile's configs/ (default: local, the embedded model)",
+        help="a Serve config file, or NAME for the packaged configs/NAME.yaml (default: local, the embedded model)",
     )
-    parser.add_argument("--model", help="serve this model in place of the config's: a folder, or a Hugging Face id")
+    parser.add_argument("--model", help="model that replaces the model of the config: a folder, or a Hugging Face ID")
     parser.add_argument(
-        "--engine", choices=("native", "vllm"), help="run it in this engine, at its defaults, in place of the config's"
+        "--engine",
+        choices=("native", "vllm"),
+        help="engine, with its default settings, that replaces the engine of the config",
     )
     parser.add_argument("--port", type=port, help="HTTP port (default: `http_options.port` of the config)")
     parser.add_argument(
-        "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
+        "--health-port", type=port, help="port for health checks, which responds under any load (default: a free port)"
     )
     parser.add_argument(
         "--metrics-port",
         type=port,
-        help="port of Ray's Prometheus metrics (default 8081, or any free one where that is taken)",
+        help="port of Ray's Prometheus metrics (default: 8081, or a free port if 8081 is taken)",
     )
-    parser.add_argument("--deadline", type=positive, default=300, help="seconds a start may take (default 300)")
+    parser.add_argument(
+        "--deadline",
+        type=positive,
+        default=300,
+        help="maximum number of seconds until the server is ready (default 300)",
+    )
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Ends the process. Exit codes: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage.
+    """Start the server, wait until it has stopped, and end this process.
 
-    Raises `UsageFailure` for a config or model that is not there, before anything that takes long is imported.
+    The exit code is 0 after a clean stop, 1 after a failed start or an unclean stop, and 2 if the config cannot be
+    used. Before the start, `UsageFailure` is raised if the config file or the model `options.model` does not exist.
+
+    Args:
+        options: Parsed arguments of `add_arguments`. If `options.model` is a folder, it is replaced by its absolute
+            path.
     """
     config = _config(options.config)
     if options.model is not None:
@@ -111,34 +149,15 @@ def run(options: argparse.Namespace) -> NoReturn:
         from deployments.local.server import serve_locally
 
         with own_foreground():
-            code = serve_locally(
-                config,
-                port=options.port,
-                metrics_port=options.metrics_port,
-                deadline_s=options.deadline,
-                model=options.model,
-                engine=options.engine,
-            )
+            code = serve_locally(config, options)
     sys.stdout.flush()
     sys.stderr.flush()
     # Ray's exit handlers would wait for processes that are gone.
     os._exit(code)
 
 
-def main() -> NoReturn:
-    """Parses the command line; `run` does the rest."""
-    parser = Parser(prog="python -m deployments.local.launcher", description="Serve a config locally.")
-    add_arguments(parser)
-    options = parser.parse_args()
-    try:
-        run(options)
-    except UsageFailure as failure:
-        print(f"error: {failure}", file=sys.stderr)
-        sys.exit(2)
-
-
 def _config(name: str) -> Path:
-    """A config file: one of the user's, else one that Turnstile comes with."""
+    """Return the path of a config file: one of the user, or else one that is distributed with Turnstile."""
     for path in (Path(name), ROOT / name, ROOT / "configs" / name, ROOT / "configs" / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -147,10 +166,10 @@ def _config(name: str) -> Path:
 
 
 def _free_ports() -> int:
-    """The first of 200 ports that nobody uses now.
+    """Return the first of 200 consecutive ports that are free now.
 
-    They lie below those that the kernel gives to outgoing connections, which may take any port that is free for the
-    moment before Serve listens there.
+    The ports are below the range from which the kernel assigns ports to outgoing connections. A port of that range
+    could be assigned before Serve listens on it.
     """
     while True:
         first = random.randrange(10_000, 30_000, _PORTS)
@@ -162,4 +181,4 @@ def _free_ports() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(["serve", *sys.argv[1:]]))

@@ -1,4 +1,7 @@
-"""Whether a model that a command or a config names can be had, found out before a server is started for it."""
+"""Checks that the models of a local server (folders or Hugging Face IDs) exist.
+
+The checks run before the server is started. Without them, the server would start and then fail to load a model.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,30 @@ from typing import TYPE_CHECKING
 from deployments.cli.arguments import UsageFailure
 
 if TYPE_CHECKING:
-    from deployments.arguments import AppArguments  # imported, it would hold up the first answer by a second
+    from deployments.arguments import AppArguments  # an import at run time would take a second
 
+# Seconds that Hugging Face may take to report whether it has a model.
 ANSWER_S = 3.0
-"""How long Hugging Face may take to say whether it has a model."""
 _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 _FILE = "config.json"
 
 
 def model_at_hand(model: str, place: str = "--model") -> str:
-    """The absolute path of a folder (relative: of the working folder), or the Hugging Face id that `model` is.
+    """Check that a model exists, and return the absolute path of its folder, or its Hugging Face ID.
 
-    Raises `UsageFailure` where neither can be loaded, saying what to do; `place` is where the model was named.
+    If an ID is not in the local cache of Hugging Face, one HTTP request checks that Hugging Face has the model. Its
+    timeout is 3 seconds (`ANSWER_S`). The model is not downloaded.
+
+    Args:
+        model: Hugging Face ID, or folder, which may be relative to the working directory.
+        place: Option or config key that contains `model`, for the error message.
+
+    Returns:
+        The absolute path if `model` is a folder with `config.json`, otherwise `model` unchanged.
+
+    Raises:
+        UsageFailure: The folder has no model, the ID does not exist or is not accessible, or Hugging Face cannot be
+            reached. The message has the action to take.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -38,7 +53,14 @@ def model_at_hand(model: str, place: str = "--model") -> str:
 
 
 def model_problems(arguments: AppArguments) -> Iterator[str]:
-    """Yield one line for each model that the arguments in a config file name and that cannot be loaded."""
+    """Check the models of an application: the served model, and (native engine only) the draft model and EAGLE-3 head.
+
+    Args:
+        arguments: Arguments of the application.
+
+    Yields:
+        One line for each model that cannot be loaded, with its config key and the action to take.
+    """
     engine = arguments.replica.engine
     named: dict[str, str | None] = {"model": arguments.model_source}
     if engine.kind == "native":

@@ -1,6 +1,6 @@
-"""Checks of everything that a config names, before Ray starts: models, files, devices, the store, ports.
+"""Checks of a Serve config before Ray starts: models, files, devices, the grammar store and ports must be usable.
 
-Replicas would find out, too, but only after Serve has started each of them several times.
+Replicas would report these problems too, but only after Serve has started each replica several times.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from deployments.local.model_source import model_problems
 from deployments.version import installation
 from grammar_workers.artifacts.store import open_store
 
+# Default port of Ray's Prometheus metrics.
 METRICS_PORT = 8081
+# Number of CPUs of the local Ray, which is at least 4: CPU reservations must not prevent a start on one machine.
 CPUS = max(4, os.cpu_count() or 1)
-"""CPUs of the local Ray. Reservations order the placement on clusters; on one machine they must not prevent a start."""
 
 
 def check_config(
@@ -35,20 +36,25 @@ def check_config(
     metrics_port: int | None,
     progress: Callable[[str], None],
 ) -> tuple[int | None, int]:
-    """Check what the config file at `path` and the command line name, and put the address into the config.
+    """Check that the models, files, devices, stores and ports of a config are usable, and set its HTTP port and host.
+
+    A *store* keeps compiled grammars (constraints).
 
     Args:
-        path: Where `config` was read.
-        config: The config, whose HTTP port and host are changed: without a host, this machine alone is answered.
-        port: HTTP port of the command line, None for that of the config.
-        metrics_port: Port of the metrics, None for the usual one or a free one.
-        progress: Called with what is otherwise than the config says.
+        path: File from which `config` was read, for error messages.
+        config: Validated Ray Serve config; changed in place. `http_options.port` is set to the port that is used. If
+            the config has no `http_options.host`, the host is set to 127.0.0.1.
+        port: HTTP port of the command line. None: the port of the config.
+        metrics_port: Port of the Prometheus metrics. None: 8081 (`METRICS_PORT`), or a free port if 8081 is taken.
+        progress: Function that is called with a message if `port` overrides the config, or if a store cannot be
+            reached.
 
     Returns:
-        The health port (None without HAProxy) and the metrics port.
+        (health port, metrics port). The health port is None without HAProxy, or if no health port is configured.
 
     Raises:
-        UsageFailure: Something cannot be used. The message has one line for each problem.
+        UsageFailure: A port, model, file, device or store cannot be used. Ports are checked first, and the message
+            names the first bad port. Otherwise the message has one line for each problem.
     """
     options = config.http_options
     if port is not None and port != options.port and "port" in options.model_fields_set:
@@ -62,22 +68,23 @@ def check_config(
             _check_port(options.host, each)
     metrics = free_metrics_port(metrics_port)
     problems = list(_file_problems(config))
-    for application in config.applications:
+    for index, application in enumerate(config.applications):
         arguments = AppArguments.model_validate(application.args)
-        problems += _problems(arguments, overridden=bool(application.deployments))
+        found = list(_problems(arguments, overridden=bool(application.deployments)))
         try:
             if (trouble := open_store(arguments.store_url).trouble()) is not None:
                 so = "the server runs without it, and every replica compiles each grammar itself"
                 progress(f"warning: `store`: {trouble}; {so}")
         except (OSError, ValueError) as error:
-            problems.append(f"`store`: {error}")
+            found.append(f"`store`: {error}")
+        problems += [f"`applications.{index}.args`: {problem}" for problem in found]
     if problems:
         raise UsageFailure("\n".join(f"{path}: {problem}" for problem in problems))
     return health, metrics
 
 
 def _check_port(host: str, port: int, options: str = "`http_options.port`, --port {0}, or PORT={0} of make") -> None:
-    """Raises `UsageFailure` where nothing can listen; `options` is how one chooses another port."""
+    """Raise `UsageFailure` if the port cannot be used. `options` names the options that select another port."""
     if not 0 <= port < 1 << 16:
         raise UsageFailure(f"port {port} cannot be used: a port is a number from 0 to 65535")
     with socket.socket() as probe:
@@ -93,7 +100,7 @@ def _check_port(host: str, port: int, options: str = "`http_options.port`, --por
 
 
 def _health_port() -> int | None:
-    """None without HAProxy, whose it is. Raises `UsageFailure` for what its other settings do not take, too."""
+    """Return the health port, None without HAProxy. Raises `UsageFailure` if a variable for HAProxy is invalid."""
     try:
         settings = Settings.from_environment(os.environ)
     except ValueError as error:
@@ -102,7 +109,14 @@ def _health_port() -> int | None:
 
 
 def free_metrics_port(asked: int | None) -> int:
-    """Raises `UsageFailure` where a port was asked for that cannot be used."""
+    """Return a port for Prometheus metrics that is free now.
+
+    Args:
+        asked: Port that the user has selected. None: 8081 (`METRICS_PORT`), or another free port if 8081 is taken.
+
+    Raises:
+        UsageFailure: The port `asked` cannot be used.
+    """
     try:
         _check_port("", METRICS_PORT if asked is None else asked, "--metrics-port {0}")
     except UsageFailure:
@@ -119,7 +133,7 @@ def _free_port() -> int:
 
 
 def other_rays() -> list[int]:
-    """Process IDs of the Ray nodes on this machine that this process has not started."""
+    """Return the process IDs of all raylets (Ray node processes) on this machine that other processes have started."""
     ours = psutil.Process().children(recursive=True)
     return [each.pid for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet" and each not in ours]
 
@@ -129,7 +143,7 @@ def _has_haproxy() -> bool:
 
 
 def _problems(arguments: AppArguments, *, overridden: bool) -> Iterator[str]:
-    """Yield a line for each problem. `overridden`: the config has numbers of replicas and CPUs of its own for Serve."""
+    """Yield one line for each problem. `overridden`: Serve's part of the config sets numbers of replicas and CPUs."""
     scale, engine = arguments.replica, arguments.replica.engine
     yield from model_problems(arguments)
     if engine.kind == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -157,7 +171,7 @@ def _file_problems(config: ServeDeploySchema) -> Iterator[str]:
     options = config.http_options
     files = {f"http_options.{name}": getattr(options, name) for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")}
     if options.ssl_certfile is not None and _has_haproxy():
-        # Serve would give the certificate to the routers, which HAProxy asks without TLS.
+        # Serve would give the certificate to the routers, to which HAProxy connects without TLS.
         todo = "remove the `ssl_` options, and put a reverse proxy with TLS before it"
         yield f"`http_options.ssl_certfile`: this server has no TLS of its own; {todo}"
         files.clear()

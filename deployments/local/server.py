@@ -1,7 +1,8 @@
-"""A local Ray with one application on it, from the checked config to the last process gone."""
+"""Local server: starts Ray on this machine, deploys a Serve config, waits for a signal, and stops all processes."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import json
@@ -10,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import httpx
@@ -23,9 +25,9 @@ from deployments.arguments import AppArguments
 from deployments.cli.arguments import UsageFailure
 from deployments.config_file import ConfigError, load_config
 from deployments.http.examples import AS_PERSON, PROMPT
-from deployments.kernel_progress import compile_visibly
 from deployments.local import preflight
 from deployments.local.stop import StopSignals, finish_requests, remove_sessions, stop_all
+from grammar_workers.kernel_progress import compile_visibly
 
 POLL_S = 0.25
 REPEAT_S = 5.0
@@ -38,11 +40,14 @@ EXAMPLE = {
 
 
 class StartError(Exception):
-    """The server did not start; the message says why."""
+    """A local server did not start. The message has the reason, and the folder of the logs if Ray was started."""
 
 
 class Progress:
-    """One line for each thing that happens, with the seconds since the start."""
+    """Printer of progress messages on stdout. Call the object with a message to print it.
+
+    Each line begins with the seconds since this object was created. A repetition of the last message is not printed.
+    """
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -50,6 +55,7 @@ class Progress:
         self._told = self._start
 
     def __call__(self, message: str) -> None:
+        """Print `message` with the seconds since this object was created, unless it equals the last message."""
         if message != self._last:
             self._tell(message)
         self._last = message
@@ -60,7 +66,10 @@ class Progress:
 
     @contextlib.contextmanager
     def repeating(self) -> Iterator[None]:
-        """Meanwhile what takes long is told again."""
+        """Return a context that repeats the last message about every 5 seconds while its block runs.
+
+        The repetition shows that a long step is still running.
+        """
         over = threading.Event()
 
         def repeat() -> None:
@@ -77,38 +86,53 @@ class Progress:
             thread.join()
 
 
-def serve_locally(
-    path: Path,
-    *,
-    port: int | None,
-    metrics_port: int | None,
-    deadline_s: float,
-    model: str | None = None,
-    engine: str | None = None,
-) -> int:
-    """Serve a config until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
+def serve_locally(path: Path, options: argparse.Namespace) -> int:
+    """Serve a config on this machine until SIGINT or SIGTERM.
 
-    `port` None means that of the config. `model` and `engine`, a kind, take the place of the config's. The start may
-    take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None: `preflight.METRICS_PORT`, or a
-    free one where that is taken. A second signal ends the requests that a first one lets finish.
+    After the first signal, the server rejects new requests, and open requests may finish. A second signal, more than a
+    second later, ends open requests at once.
+
+    Args:
+        path: Ray Serve config file (YAML).
+        options: Options of `turnstile serve`: `port`, `metrics_port`, `model` and `engine`, each of which replaces a
+            value of the config unless it is None, and `deadline`: maximum number of seconds until the server is ready.
+
+    Returns:
+        Exit code. 0: clean stop. 1: the start failed, open requests were ended, or processes had to be killed. 2: the
+        config cannot be used. Errors are printed on stderr.
     """
     signals = StopSignals()
     signals.install()
     progress = Progress()
     try:
         progress(f"checking {path}")
-        config = load_config(path, model=model, engine=engine)
-        health_port, metrics_port = preflight.check_config(path, config, port, metrics_port, progress)
+        config = load_config(path, model=options.model, engine=options.engine)
+        health_port, metrics_port = preflight.check_config(path, config, options.port, options.metrics_port, progress)
     except (ConfigError, UsageFailure) as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2
 
-    # Each tier would compile them by itself, at the same time and without a word.
+    # Without this, each deployment compiles the kernels by itself, at the same time and without a message.
     compile_visibly(sys.stdout, signals.stop.is_set)
     if signals.stop.is_set():
         print("stopped cleanly", flush=True)
         return 0
+    return _serve(
+        config, progress, signals, deadline_s=options.deadline, health_port=health_port, metrics_port=metrics_port
+    )
+
+
+def _serve(
+    config: ServeDeploySchema,
+    progress: Progress,
+    signals: StopSignals,
+    *,
+    deadline_s: float,
+    health_port: int | None,
+    metrics_port: int,
+) -> int:
+    """Start the server, wait for a signal, stop all processes, and return the exit code of `serve_locally`."""
     failure: StartError | None = None
     try:
         with progress.repeating():
@@ -118,7 +142,9 @@ def serve_locally(
         signals.stop.wait()
     except StartError as error:
         failure = error
-    cut = finish_requests(progress, signals.hurry, drain_s=_arguments(config).router.drain_s)
+    cut = finish_requests(
+        progress, signals.hurry, graceful_shutdown_timeout_s=_arguments(config).router.graceful_shutdown_timeout_s
+    )
     killed = stop_all(progress, signals.hurry, gracefully=not cut)
     if failure is not None:
         print(f"error: {failure}", file=sys.stderr)
@@ -138,49 +164,60 @@ def _start(
     deadline_s: float,
     metrics_port: int,
 ) -> None:
-    """Start a local Ray, then `deploy`."""
+    """Start a local Ray, then call `deploy`."""
     started = time.monotonic()
     others = " beside another Ray of this machine, which takes longer" if preflight.other_rays() else ""
     progress(f"starting a local Ray{others}")
-    ray_start = _RayStart(metrics_port, progress, signals.stop)
-    ray_start.start()
-    while not ray_start.over.wait(POLL_S) and not signals.stop.is_set():
+    ray_start = _in_thread(lambda: _start_ray_in_turn(metrics_port, progress, signals.stop))
+    while not wait([ray_start], POLL_S).done and not signals.stop.is_set():
         signals.install()
         if time.monotonic() > started + deadline_s:
-            signals.stop.set()  # it does not try again
+            signals.stop.set()  # the thread does not try again
             raise _ray_failure(f"within {deadline_s:.0f} s")
     if signals.stop.is_set():
         return
-    if ray_start.failure is not None:
-        raise ray_start.failure
-    # Ray's core puts a handler of SIGTERM into the place of ours, which prints a stack and aborts.
+    ray_start.result()
+    # Ray's core replaces the handler of SIGTERM by one that prints a stack and aborts.
     signals.install()
     deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
 
 
 def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event, *, deadline_s: float) -> None:
-    """Bring Serve to what `config` says, on the Ray that this process is connected to.
+    """Deploy a Ray Serve config on the Ray that this process is connected to, and wait until the server is ready.
 
-    Returns when the first request will be answered at full speed, or when asked to stop. Raises `StartError`.
+    The server is ready when `/health` responds with 200.
+
+    Args:
+        config: Validated config for Ray Serve.
+        progress: Printer of messages, such as the names of the deployments that are ready.
+        stop: Event that ends the wait. If it is set, the function returns before the server is ready.
+        deadline_s: Maximum number of seconds until the server must be ready.
+
+    Raises:
+        StartError: Ray Serve has failed to deploy the config, or `deadline_s` has passed. The message has the reasons
+            from Ray Serve.
     """
     deadline = time.monotonic() + deadline_s
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    deployment = _Deployment(config, progress)
-    deployment.start()
+    applications: dict[str, ApplicationStatusOverview] = {}
+    deployment = _in_thread(lambda: _deploy(config, progress, applications))
     while not stop.wait(POLL_S):
-        if not deployment.is_alive():
-            if deployment.failure is not None:
-                raise deployment.failure
+        if deployment.done():
+            deployment.result()
             progress("ready")
             return
         if time.monotonic() > deadline:
-            # Serve may still be trying, and has said what went wrong so far.
-            reasons = "\n".join(map(_reasons, deployment.applications.values()))
+            # Serve may still be trying. Its messages have the failures so far.
+            reasons = "\n".join(map(_reasons, list(applications.values())))
             raise StartError(f"turnstile failed to start within {deadline_s:.0f} s\n{reasons}\nlogs: {_log_folder()}")
 
 
 def start_ray(metrics_port: int | None = None) -> None:
-    """A fresh Ray of this process; `metrics_port` None takes a free one."""
+    """Start a new Ray on this machine, and connect this process to it. Errors of `ray.init` are raised.
+
+    Args:
+        metrics_port: Port of Ray's Prometheus metrics. None: a free port.
+    """
     ray.init(
         address="local",
         namespace="serve",
@@ -193,46 +230,46 @@ def start_ray(metrics_port: int | None = None) -> None:
     )
 
 
-class _RayStart(threading.Thread):
-    """Starts a local Ray; `over` when it is there, or there is a `failure`.
+def _in_thread(step: Callable[[], None]) -> Future[None]:
+    """Return the future of a step that runs in a thread, because neither the deadline nor a signal may wait for it.
 
-    A thread of its own: Ray waits for its processes, and neither the deadline nor a signal may wait for that. It lives
-    as long as the process: the kernel ends what Ray has started with the thread that started it.
+    Ray waits for its processes, and every call to Serve's controller blocks without a limit. The thread lives as long
+    as this process, because the kernel ends the processes of Ray together with the thread that started them.
     """
+    result: Future[None] = Future()
 
-    def __init__(self, metrics_port: int, progress: Progress, stop: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self.failure: StartError | None = None
-        self.over = threading.Event()
-        self._metrics_port = metrics_port
-        self._progress = progress
-        self._stop_asked = stop
-
-    def run(self) -> None:
-        # Of two that start at once on a small machine, each takes the time that Ray gives the other.
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError, RuntimeError):  # no home, or one that knows no locks
-                turn = os.open(Path.home(), os.O_RDONLY)
-                stack.callback(os.close, turn)
-                fcntl.flock(turn, fcntl.LOCK_EX)
-            self._start_ray()
-        self.over.set()
+    def run() -> None:
+        try:
+            step()
+            result.set_result(None)
+        except Exception as error:
+            result.set_exception(error)
         threading.Event().wait()
 
-    def _start_ray(self) -> None:
+    threading.Thread(target=run, daemon=True).start()
+    return result
+
+
+def _start_ray_in_turn(metrics_port: int, progress: Progress, stop: threading.Event) -> None:
+    """Start a local Ray. If that fails, try once more, unless `stop` is set."""
+    # Two Rays that start at once on a small machine make each other exceed Ray's time limit, so one waits.
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, RuntimeError):  # no home directory, or no locks on it
+            turn = os.open(Path.home(), os.O_RDONLY)
+            stack.callback(os.close, turn)
+            fcntl.flock(turn, fcntl.LOCK_EX)
         try:
-            start_ray(self._metrics_port)
+            start_ray(metrics_port)
         except Exception as error:
-            if self._stop_asked.is_set():
+            if stop.is_set():
                 return
             # Ray gives its own node 30 s, which is not always enough on a busy machine.
-            self._progress(f"starting a local Ray again: {error}")
+            progress(f"starting a local Ray again: {error}")
             ray.shutdown()
             try:
-                start_ray(self._metrics_port)
+                start_ray(metrics_port)
             except Exception as again:
-                self.failure = _ray_failure(f"({again})")
-                self.failure.__cause__ = again
+                raise _ray_failure(f"({again})") from again
 
 
 def _ray_failure(reason: str) -> StartError:
@@ -241,57 +278,42 @@ def _ray_failure(reason: str) -> StartError:
     return StartError(f"Ray did not start {reason}; {todo}, or start again when less is running")
 
 
-class _Deployment(threading.Thread):
-    """Deploys a config and ends when it answers, or with `failure`.
+def _deploy(config: ServeDeploySchema, progress: Progress, found: dict[str, ApplicationStatusOverview]) -> None:
+    """Deploy a config, and wait until the server answers. `found` gets the present state of the applications."""
+    try:
+        progress(f"starting Serve on port {config.http_options.port}")
+        # The two calls that `serve run` makes.
+        client = serve_start(
+            http_options=config.http_options.model_dump(),
+            proxy_location=config.proxy_location,
+            controller_options=config.controller_options,
+        )
+        client.deploy_apps(config, _blocking=False)
+        while not _answers(f"{_url(config)}/health"):
+            found.update(serve.status().applications)
+            for application in config.applications:
+                if application.name in found:
+                    _check(application.name, found[application.name], progress)
+            time.sleep(POLL_S)
+    except StartError:
+        raise
+    except Exception as error:
+        raise StartError(f"Serve did not start: {error}") from error
 
-    A thread of its own: every call to Serve's controller waits for the answer without a limit, and neither the
-    deadline nor Ctrl-C may wait for it.
-    """
 
-    def __init__(self, config: ServeDeploySchema, progress: Progress) -> None:
-        super().__init__(daemon=True)
-        self.failure: StartError | None = None
-        self.applications: dict[str, ApplicationStatusOverview] = {}
-        self._config = config
-        self._progress = progress
-
-    def run(self) -> None:
-        try:
-            self._progress(f"starting Serve on port {self._config.http_options.port}")
-            # The two calls that `serve run` makes.
-            client = serve_start(
-                http_options=self._config.http_options.model_dump(),
-                proxy_location=self._config.proxy_location,
-                controller_options=self._config.controller_options,
-            )
-            client.deploy_apps(self._config, _blocking=False)
-            health = f"{_url(self._config)}/health"
-            while not _answers(health):
-                self._check_applications()
-                time.sleep(POLL_S)
-        except StartError as failure:
-            self.failure = failure
-        except Exception as error:
-            self.failure = StartError(f"Serve did not start: {error}")
-
-    def _check_applications(self) -> None:
-        """Report how far the replicas are; raise `StartError` when Serve has given up on them."""
-        self.applications = serve.status().applications
-        for application in self._config.applications:
-            overview = self.applications.get(application.name)
-            if overview is None:
-                continue
-            if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
-                raise StartError(f"{application.name} failed to start\n{_reasons(overview)}\nlogs: {_log_folder()}")
-            parts = [
-                f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
-                for name, part in sorted(overview.deployments.items())
-            ]
-            self._progress(", ".join(parts) or f"building {application.name}")
+def _check(name: str, application: ApplicationStatusOverview, progress: Progress) -> None:
+    """Report the state of the replicas. Raises `StartError` if Serve has given up on the application."""
+    if application.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+        raise StartError(f"{name} failed to start\n{_reasons(application)}\nlogs: {_log_folder()}")
+    parts = [
+        f"{part} {'ready' if state.status == 'HEALTHY' else 'starting'}"
+        for part, state in sorted(application.deployments.items())
+    ]
+    progress(", ".join(parts) or f"building {name}")
 
 
 def _reasons(application: ApplicationStatusOverview) -> str:
-    """What Serve says about an application and its deployments."""
+    """Return what Serve reports about an application and its deployments."""
     messages = [application.message, *(part.message for part in application.deployments.values())]
     return "\n".join(dict.fromkeys(message for message in messages if message))
 

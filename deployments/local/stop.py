@@ -1,4 +1,4 @@
-"""The end of a local server: from the signal to the last process gone."""
+"""Shutdown of a local server: handles signals, waits for open requests, and ends Serve, HAProxy and Ray."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ from ray._common.utils import get_default_ray_temp_dir
 
 from deployments.haproxy import admin
 
+# Seconds for the shutdown after the last open request has ended.
 DEADLINE_S = 13.0
-"""For what is left to do when no request is open any more."""
+# Seconds in which killed processes must end.
 KILLED_S = 2.0
-"""For what was killed to be gone."""
+# Seconds for HAProxy to reject the requests that have already reached it.
 LAST_ANSWERS_S = 0.5
-"""For HAProxy to refuse what has reached it."""
 POLL_S = 0.25
+# Seconds in which a second signal is ignored: make passes on a signal that its whole process group receives.
 TWICE_S = 1.0
-"""A signal to a group of processes comes twice where one of them, such as make, passes it on."""
 
 
 class StopSignals:
-    """SIGINT and SIGTERM: the first sets `stop`, another one, not in the same second, `hurry`."""
+    """Handlers of SIGINT and SIGTERM that set events for the shutdown.
+
+    Attributes:
+        stop: Event that the first signal sets. The server must then stop, but open requests may finish.
+        hurry: Event that a signal sets more than one second (`TWICE_S`) after the first signal. The server must then
+            stop at once.
+    """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -39,7 +45,10 @@ class StopSignals:
         self._first = math.inf
 
     def install(self) -> None:
-        """Hear them, from now on alone; called by the main thread."""
+        """Replace this process's handlers of SIGINT and SIGTERM. Only the main thread may call this method.
+
+        Call this method again after the start of Ray, because Ray installs handlers of its own.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 
@@ -51,19 +60,38 @@ class StopSignals:
         self.stop.set()
 
 
-def finish_requests(progress: Callable[[str], None], hurry: threading.Event, *, drain_s: float) -> int:
-    """Refuse new requests, and wait for those under way; how many are not done after `drain_s`, or when in a hurry."""
+def finish_requests(
+    progress: Callable[[str], None], hurry: threading.Event, *, graceful_shutdown_timeout_s: float
+) -> int:
+    """Make HAProxy reject new requests, and wait until the open requests have ended.
+
+    Args:
+        progress: Function that is called repeatedly with a message. The message has the number of open requests.
+        hurry: Event that ends the wait at once.
+        graceful_shutdown_timeout_s: Maximum duration of the wait, in seconds.
+
+    Returns:
+        The number of requests that are still open at the end. 0: all requests have ended, or there is no HAProxy.
+    """
     admin.refuse_requests()
-    deadline = time.monotonic() + drain_s
+    deadline = time.monotonic() + graceful_shutdown_timeout_s
     while (left := admin.open_requests()) and time.monotonic() < deadline and not hurry.wait(POLL_S):
         progress(f"stopping: open requests may finish, {left} of them")
     return left
 
 
 def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefully: bool) -> int:
-    """Stop Serve and Ray, replicas first if `gracefully`; how many processes had to be killed after the deadline.
+    """Stop Ray Serve, HAProxy and Ray, and kill the child processes that remain after 13 seconds (`DEADLINE_S`).
 
-    What has been started of a Ray that is not there yet is killed at once, and does not count.
+    If Ray has not finished its start, its processes are killed at once and are not counted.
+
+    Args:
+        progress: Function that is called with a message at the beginning.
+        hurry: Event that ends the wait: all processes are then killed at once.
+        gracefully: True: Ray Serve stops the replicas before Ray is shut down. False: Ray is shut down at once.
+
+    Returns:
+        The number of processes that had to be killed. 0: all processes have ended by themselves.
     """
     progress("stopping Serve and Ray")
     if not ray.is_initialized():
@@ -81,7 +109,10 @@ def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefu
 
 
 def remove_sessions() -> None:
-    """Remove what the Rays of this process have written: logs, sockets."""
+    """Remove the folders (with logs and sockets) of the Ray sessions that this process has started.
+
+    Errors are ignored.
+    """
     folder = Path(get_default_ray_temp_dir())
     for session in folder.glob(f"session_*_{os.getpid()}"):
         shutil.rmtree(session, ignore_errors=True)
@@ -91,7 +122,7 @@ def remove_sessions() -> None:
 
 
 def _kill_all() -> None:
-    """The processes that this one has started, also those that come while it does so."""
+    """Kill all processes that this process has started, and those that they start meanwhile."""
     deadline = time.monotonic() + DEADLINE_S
     while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
         _kill(left)
@@ -105,7 +136,7 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def _shut_down(gracefully: bool) -> None:
-    """Whatever goes wrong here, the processes are looked after elsewhere."""
+    """Shut down Serve, HAProxy and Ray. Errors are ignored, because `stop_all` kills the processes that are left."""
     with contextlib.suppress(Exception):
         for name in serve.status().applications if gracefully and ray.is_initialized() else ():
             serve.delete(name)

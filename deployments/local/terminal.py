@@ -1,4 +1,4 @@
-"""The terminal of a server that another program has started, such as make."""
+"""Handling of Ctrl-C in a terminal, for a server that another program, such as GNU make, has started."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def own_foreground() -> Iterator[None]:
-    """Receive Ctrl-C alone, where this process was started in the foreground of a terminal by a program that waits.
+    """Return a context in which Ctrl-C in the terminal reaches this process, but not the program that started it.
 
-    GNU make ends by Ctrl-C itself, with an error, although its recipe ends well. Ctrl-Z has no effect then: the shell
-    would not notice.
+    Without the context, GNU make also receives Ctrl-C and reports an error, even if its recipe (this process) stops
+    cleanly. The context moves this process to a process group of its own. From then on, this process ignores Ctrl-Z,
+    because the shell would not notice that this process has been stopped.
+
+    The context has no effect if this process is not in the foreground process group of a terminal, or if this process
+    is the leader of its group.
     """
     terminal = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
     group = os.getpgrp()

@@ -1,5 +1,9 @@
-"""OpenAI's bodies and answers.
+"""Request bodies and responses of OpenAI's API.
 
-body --protocol--> chat and text completions, with `sampling`, `constraints`, `structural_tags`, `tool_bodies`
-tokens --completions, logprobs--> answer;  responses/: the same for `POST /v1/responses`
+- `protocol` has the bodies of both completion endpoints (`/v1/chat/completions` and `/v1/completions`).
+- `sampling`, `constraints`, `structural_tags` and `chat_messages` have parts of these bodies.
+- `completions` and `logprobs` format the responses.
+- `chat_format` adapts conversations to the served model.
+- `responses` has the body and the response of `POST /v1/responses`.
+- `translated` has the base class of bodies of other APIs that are translated into chat completions.
 """

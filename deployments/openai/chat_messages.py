@@ -1,4 +1,4 @@
-"""Messages of a conversation as chat completions take them."""
+"""Messages of a conversation in the body of a chat completion."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, Tag, model_validator
 
+from deployments.chat.tool_bodies import MAX_CALLS, ToolCall
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, contradiction, refusal_as_text, text_parts
-from deployments.openai.tool_bodies import MAX_CALLS, ToolCall
 from grammar_workers.validation import FailFast, by_json_type
 
+# Maximum number of text parts in one message.
 MAX_PARTS = 4096
-"""Texts that one message is made of."""
 
 
 class TextPart(ClientModel):
-    """One piece of a message's content; one of the type `refusal` is read as text."""
+    """Text part of a message's content. A part of type `refusal` is read as text. Other types are rejected."""
 
     ignores: ClassVar[str] = "a part or block"
-    type: Annotated[Literal["text"], text_parts("text")] = Field(description="Other kinds of content are refused.")
+    type: Annotated[Literal["text"], text_parts("text")] = Field(
+        description="The server rejects other types of content."
+    )
     text: str
 
     @model_validator(mode="before")
@@ -29,50 +31,70 @@ class TextPart(ClientModel):
 
 
 Part = TypeVar("Part")
+# Text, or a list of parts: members of a union with the discriminator `by_json_type`.
 TextOr = Annotated[str, Tag("string")] | Annotated[list[Part], FailFast(), Field(max_length=MAX_PARTS), Tag("array")]
-"""Text, or a list of parts: members of a union with the discriminator `by_json_type`."""
 Content = Annotated[TextOr[TextPart], by_json_type("text, or a list of text parts")]
 
 
 def joined(content: str | list[Any]) -> str:
-    """The text of a content, which is text or parts with a `text`."""
+    """Return the content of a message as one text.
+
+    Args:
+        content: A text, or a list of parts. The fields `text` of parts are joined without separator.
+    """
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class Message(ClientModel):
-    """One turn of a conversation. Clients send a previous answer back as their packages parsed it."""
+    """Message of a conversation in a chat completion.
+
+    A message of the assistant may be an earlier response that the client sends back. Therefore, the fields of response
+    messages in OpenAI's client library are accepted.
+    """
 
     ignores: ClassVar[str] = "a message or item"
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = Field(None, description="Text; null only of the assistant.")
-    name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
-    refusal: str | None = Field(None, description="Text of the assistant that takes the place of `content`.")
+    content: Content | None = Field(
+        None, description="Text of the message. Only messages of the assistant may have `null`."
+    )
+    name: str | None = Field(None, description="Name for the chat template. Most templates ignore it.")
+    refusal: str | None = Field(None, description="Refusal of the assistant. It replaces `content`.")
     audio: Annotated[Any, Only()] = None
     function_call: Annotated[Any, Only()] = None
-    reasoning_content: str | None = Field(None, description="What the assistant thought; templates may leave it out.")
+    reasoning_content: str | None = Field(
+        None, description="Reasoning of the assistant. A chat template may leave it out."
+    )
     reasoning: str | None = Field(None, description="Another name of `reasoning_content`.")
     tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = Field(
-        None, description="Calls that the assistant made."
+        None, description="Tool calls of the assistant."
     )
-    tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
+    tool_call_id: str | None = Field(
+        None, description="For the role `tool`: ID of the call whose result the message has."
+    )
 
     @model_validator(mode="after")
     def _check_role(self) -> Message:
         if self.tool_calls and self.role != "assistant":
             raise contradiction("tool_calls", "belongs to the assistant")
         if (self.tool_call_id is None) == (self.role == "tool"):
-            raise contradiction("tool_call_id", "belongs to messages of the role `tool`, which need it")
+            what = "is required in" if self.tool_call_id is None else "is only for"
+            raise contradiction("tool_call_id", f"{what} messages of the role `tool`")
         if self.content is None and self.role != "assistant":
             raise contradiction("content", "must be text, or a list of text parts")
         return self
 
     def sent_characters(self) -> int:
-        """Of what the message says."""
+        """Return the number of characters in the content and in the arguments of the tool calls."""
         said = len(joined(self.content or self.refusal or ""))
         return said + sum(len(call.function.arguments) for call in self.tool_calls or ())
 
     def template_input(self) -> dict[str, Any]:
-        """The message as chat templates take it: plain text, and `developer` by its older name."""
+        """Return the message as plain data for a chat template.
+
+        Returns:
+            A dict with `role` (`system` in place of `developer`) and `content` (text). The fields `tool_calls`,
+            `tool_call_id`, `name` and `reasoning_content` are present only if they have a value.
+        """
         text = joined(self.content or self.refusal or "")
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
         if self.tool_calls:

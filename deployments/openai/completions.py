@@ -1,20 +1,23 @@
-"""The answers of the two completion endpoints, whole or as server-sent events, in OpenAI's format.
+"""Responses of `/v1/chat/completions` and `/v1/completions` in OpenAI's format, complete or as server-sent events.
 
-A stream is `data: <chunk>` blocks: text as it comes, a last chunk with the finish reason, one with the token counts if
-asked for, then `data: [DONE]`. An error after the first byte is one more block with the usual error body.
+A stream consists of server-sent events `data: CHUNK`. The chunks have the generated text, and the last chunk of each
+choice (output) has the finish reason. After them, a chunk with the token counts (if requested) and `data: [DONE]`
+follow. If the generation fails after the stream has begun, an event has the error body.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from deployments.chat.output_parser import OutputParser
-from deployments.http.event_stream import block, ended
+from deployments.event_stream import block, ended
+from deployments.generation import Event, Generation
 from deployments.http.unenforced import Unenforced
 from deployments.openai.logprobs import (
     ChatLogprobs,
@@ -25,11 +28,10 @@ from deployments.openai.logprobs import (
     diagnostics,
 )
 from deployments.openai.protocol import GenerationBody
-from deployments.routing.tiers import Event, Generation
 
 
 class Usage(BaseModel):
-    """Token counts of one answer."""
+    """Token counts of one response: tokens of all prompts, tokens of all outputs, and the sum of both."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -37,10 +39,13 @@ class Usage(BaseModel):
 
 
 class GrammarReport(BaseModel):
-    """The constraint that applied: its key, where its automaton was found, and what the compiler ignored.
+    """Report on the constraint of a response.
 
-    `unenforced`: what it does not enforce, where `on_unsupported` is `report`; else nothing.
-    `applies_to`: all of the output, or what follows the thinking section.
+    `key` identifies the compiled grammar. `source` is the cache level in which the server found the grammar (memory of
+    a process, file or Redis), or `compiled` if the server has compiled it for this response. `notes` are warnings of
+    the compiler, such as ignored keywords. `unenforced` lists the keywords of a JSON Schema that are not enforced (with
+    `on_unsupported: report`). `applies_to` is the part of the output that must match: `output` (the whole output) or
+    `answer` (the text after the reasoning).
     """
 
     key: str
@@ -51,33 +56,48 @@ class GrammarReport(BaseModel):
 
 
 class ConditionalEstimate(BaseModel):
-    """What the particles of `conditional_sampling` say; their tokens are part of `usage`."""
+    """Estimate of the probability of a valid output, for one choice of a request with `conditional_sampling`.
+
+    Conditional sampling generates several outputs (*particles*) in parallel for each choice. `usage` counts the tokens
+    of all particles.
+    """
 
     valid_logprob: float | None = Field(
-        description="Estimated natural logarithm of the probability that the model's output, without the constraint's "
-        "mask, is valid within the limit; null where no particle came to its end."
+        description="Estimated natural logarithm of the probability that the model, without a mask, generates a valid "
+        "output within the token limit. `null`: no particle was complete."
     )
     effective_sample_size: float = Field(
-        description="How many particles of equal weight would be worth as much: near 1, more particles would help."
+        description="Number of particles of equal weight that would give an estimate of the same quality. If it is "
+        "close to 1, send more particles."
     )
 
 
 class AnswerFunction(BaseModel):
-    """The function of a call; `arguments` is JSON text that matches its schema unless the answer was cut."""
+    """Name and arguments of a function that the model calls in a response.
+
+    `arguments` is JSON text that matches the function's schema, unless the response is truncated.
+    """
 
     name: str
     arguments: str
 
 
 class AnswerInput(BaseModel):
-    """The custom tool of a call; `input` matches its grammar unless the answer was cut."""
+    """Name and input of a custom tool (tool that takes text instead of JSON arguments) that the model calls.
+
+    `input` is text that matches the constraint of the tool, unless the response is truncated.
+    """
 
     name: str
     input: str
 
 
 class AnswerCall(BaseModel):
-    """One tool call, of a function or a custom tool."""
+    """Call of a function or of a custom tool in a response.
+
+    `type` tells which of the fields `function` and `custom` is present. A later message of the role `tool` refers to
+    the call by its `id`.
+    """
 
     id: str
     type: Literal["function", "custom"]
@@ -86,9 +106,10 @@ class AnswerCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """The assistant's turn; `content` is null where it has calls alone, or one that was cut before its arguments.
+    """Message of the assistant in a response.
 
-    `reasoning_content`: what a model thought.
+    `content` is null if the request has tools and the message has no text. `reasoning_content` is the model's
+    reasoning, and is absent if the model does not reason. `tool_calls` is absent if there are no calls.
     """
 
     role: Literal["assistant"]
@@ -104,10 +125,12 @@ class _Choice(BaseModel):
 
 
 class ChatChoice(_Choice):
-    """One answer to a conversation. `length` means cut: such text need not match the constraint.
+    """One output of the model for a conversation.
 
-    `grammar_start`: with a constraint behind thoughts, how many characters were generated before the place from which
-    it applied; null where the output was cut before.
+    `finish_reason: length` means that the output was truncated (by `max_tokens` or by the context length), and need not
+    match the constraint. `grammar_start` is present if the constraint applies only to the text after the reasoning. It
+    is the number of generated characters before the constrained text, including the reasoning. It is null if the output
+    was truncated before the constrained text.
     """
 
     message: AnswerMessage
@@ -117,7 +140,11 @@ class ChatChoice(_Choice):
 
 
 class TextChoice(_Choice):
-    """One continuation of a prompt. `length` means cut: such text need not match the constraint."""
+    """One continuation of a prompt.
+
+    `finish_reason: length` means that the text was truncated, and need not match the constraint. If the request has
+    several prompts, the choices are in the order of the prompts.
+    """
 
     text: str
     finish_reason: Literal["stop", "length"]
@@ -134,55 +161,77 @@ class _Completion(BaseModel):
 
 
 class ChatCompletion(_Completion):
-    """Answer of `POST /v1/chat/completions`."""
+    """Complete response (not a stream) of `POST /v1/chat/completions`."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
 
 
 class TextCompletion(_Completion):
-    """Answer of `POST /v1/completions`."""
+    """Complete response (not a stream) of `POST /v1/completions`."""
 
     object: Literal["text_completion"]
     choices: list[TextChoice]
 
 
-class Answer:
-    """Formats one generation, which its caller closes.
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """Started generation of one request. The owner of this object must close `generation`.
 
-    `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
-    the shape is that of `/v1/completions`.
+    Attributes:
+        request_id: ID of the request, chosen by the client or generated.
+        model: Name of the model in the response.
+        generation: Running generation of all choices (outputs).
+        readers: For a chat, one new parser per choice, which splits the output into reasoning, text and tool calls.
+            Empty for a text completion.
     """
 
-    def __init__(
-        self,
-        body: GenerationBody,
-        generation: Generation,
-        readers: Sequence[OutputParser],
-        *,
-        request_id: str,
-        model: str,
-        system_fingerprint: str,
-    ) -> None:
-        self._generation = generation
-        self._chat = bool(readers)
+    request_id: str
+    model: str
+    generation: Generation
+    readers: list[OutputParser]
+
+
+class Answer:
+    """Converts a generation (running output of a model) to the response of one of the two completion endpoints.
+
+    A generation can be read only once: call either `whole` or `blocks`, and only once. The caller must close the
+    generation.
+
+    Args:
+        body: The request.
+        begun: The running generation, with all choices (outputs) of the response. It has parsers if the endpoint is
+            `/v1/chat/completions`.
+        system_fingerprint: Text in the response that identifies the versions of model and server.
+    """
+
+    def __init__(self, body: GenerationBody, begun: Begun, system_fingerprint: str) -> None:
+        self._generation = begun.generation
+        self._readers = begun.readers
+        self._grammar = grammar_report(begun)
+        self._chat = bool(begun.readers)
         self._logprobs = body.top_logprobs_wanted() is not None
         self._include_usage = body.include_usage
-        self._choices = len(generation.first)
-        self._readers = readers
-        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[:: body.choices])
+        self._choices = len(begun.generation.first)
+        self._prompt_tokens = sum(first["prompt_tokens"] for first in begun.generation.first[:: body.choices])
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
-            "id": request_id,
-            "object": "chat.completion" if readers else "text_completion",
+            "id": begun.request_id,
+            "object": "chat.completion" if begun.readers else "text_completion",
             "created": int(time.time()),
-            "model": model,
+            "model": begun.model,
             "system_fingerprint": system_fingerprint,
         }
 
     async def whole(self) -> dict[str, Any]:
-        """The body of an answer that is not streamed; data of `ChatCompletion` or `TextCompletion`."""
+        """Wait until the generation has ended, and return the response body for a request without `stream`.
+
+        `ApiError` is raised if the generation fails.
+
+        Returns:
+            The fields of `ChatCompletion` or `TextCompletion` as JSON data.
+        """
         texts = [""] * self._choices
         reports: list[list[dict[str, Any]]] = [[] for _ in texts]
         reasons: list[str | None] = [None] * self._choices
@@ -199,20 +248,26 @@ class Answer:
             part = {"message": self._message(index, text, reason)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
             choices.append({"index": index, **part, **told, **self._end(index, reason), **estimates[index]})
-        grammar = grammar_report(self._generation, self._readers)
-        return {**self._head, "choices": choices, "usage": self._usage(), **grammar}
+        return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar}
 
     def blocks(self) -> AsyncGenerator[bytes, None]:
-        """The blocks of a server-sent event stream, each ending in a blank line."""
+        """Return the response as encoded server-sent events, for a request with `stream`.
+
+        If the generation fails, no exception is raised. An event with the error body is sent before the last event.
+
+        Returns:
+            Iterator of encoded events. Each item is one event and ends in a blank line. The last event is
+            `data: [DONE]`.
+        """
         request_id = str(self._head["id"])
         return ended(self._blocks(), request_id, lambda error: block(error.body()), mark=b"data: [DONE]\n\n")
 
     async def _blocks(self) -> AsyncGenerator[bytes, None]:
-        """`blocks` but for the last. Raises `ApiError`."""
+        """Yield all blocks of the stream but the last one. Raise `ApiError`."""
         head: dict[str, Any] = {**self._head, "object": "chat.completion.chunk" if self._chat else "text_completion"}
         if self._include_usage:
             head["usage"] = None
-        grammar = grammar_report(self._generation, self._readers)
+        grammar = self._grammar
         told_again = grammar if grammar and grammar["grammar"]["unenforced"] else {}
         running = self._choices
         for index in range(self._choices if self._chat else 0):
@@ -232,16 +287,16 @@ class Answer:
             yield block({**head, "choices": [], "usage": self._usage()})
 
     async def _events(self) -> AsyncGenerator[Event, None]:
-        """The generation's events, counted."""
+        """Yield the events of the generation, and count their tokens."""
         async with aclosing(aiter(self._generation)) as events:
             async for event in events:
                 self._completion_tokens += len(event["token_ids"])
-                # Of particles that are not the answer: they cost as much.
+                # Tokens of the other particles count, too, because they cost as much.
                 self._completion_tokens += event.get("conditional_sampling", {}).get("other_tokens", 0)
                 yield event
 
     def _deltas(self, event: Event) -> list[dict[str, Any]]:
-        """What a stream says about an event; what is told about its tokens stands in the first of several."""
+        """Return the chunks for an event. Only the first one has the reports about its tokens."""
         index, text, reports = event["index"], event["text"], event.get("reports", [])
         if self._chat:
             deltas = self._readers[index].read(text, event["finish_reason"])
@@ -278,7 +333,7 @@ class Answer:
         return message | {"tool_calls": calls} if calls else message
 
     def _end(self, index: int, reason: str | None) -> dict[str, Any]:
-        """How a choice ended, when its text has been read: one with complete calls says so."""
+        """Return the fields that describe the end of a choice. Its text must have been read before."""
         if not self._chat:
             return {"finish_reason": reason}
         reader = self._readers[index]
@@ -288,7 +343,7 @@ class Answer:
         return end
 
     def _told(self, index: int, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """`logprobs` and `diagnostics` of a choice, where they were asked for."""
+        """Return `logprobs`, and `diagnostics` if requested, of a choice."""
         logprobs = None
         if self._logprobs:
             logprobs = chat_logprobs(reports) if self._chat else self._offsets[index].logprobs(reports)
@@ -304,16 +359,24 @@ class Answer:
 
 
 def _estimate(event: Event) -> dict[str, Any]:
-    """`conditional_sampling` of a choice, at its end, where it was asked for."""
+    """Return the field `conditional_sampling` of a choice, if it was requested and the choice has ended."""
     if (told := event.get("conditional_sampling")) is None:
         return {}
     return {"conditional_sampling": {name: told[name] for name in ConditionalEstimate.model_fields}}
 
 
-def grammar_report(generation: Generation, readers: Sequence[OutputParser]) -> dict[str, Any]:
-    """The field `grammar` of an answer, data of `GrammarReport`; nothing without a constraint."""
-    if (grammar := generation.grammar) is None:
+def grammar_report(begun: Begun) -> dict[str, Any]:
+    """Return the field `grammar` of a response: a report on the constraint.
+
+    Args:
+        begun: The running generation. If one of its parsers expects reasoning, the report says that the constraint
+            applies only to the text after the reasoning.
+
+    Returns:
+        A dict with the key `grammar` and the fields of `GrammarReport` as its value. Empty without a constraint.
+    """
+    if (grammar := begun.generation.grammar) is None:
         return {}
-    applies_to = "answer" if any(reader.thoughts is not None for reader in readers) else "output"
+    applies_to = "answer" if any(reader.thoughts is not None for reader in begun.readers) else "output"
     told = {name: grammar[name] for name in ("key", "source", "notes", "unenforced")}
     return {"grammar": {**told, "applies_to": applies_to}}

@@ -1,7 +1,7 @@
-"""How a client names a constraint over HTTP, and its translation into a grammar specification.
+"""Constraints in request bodies, and their translation into specifications for the grammar compiler.
 
-Two spellings are accepted: OpenAI's `response_format` and vLLM's `structured_outputs`. Whatever the spelling, the
-grammar tier sees one of the specifications in `grammar_workers.specification`.
+Two formats are accepted: OpenAI's `response_format` and vLLM's `structured_outputs`. A specification is an object of
+one of the classes in `grammar_workers.specification`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, Tag, field_validator, model_validator
+from pydantic import BaseModel, Field, StrictBool, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from deployments.chat.tool_bodies import STRICT
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, parsed_json
 from deployments.openai.structural_tags import Parts, StructuralTag
@@ -39,48 +40,50 @@ from grammar_workers.specification import (
 )
 from grammar_workers.validation import FailFast, by_json_type
 
-STRICT = (
-    "The schema is enforced either way. With `true`, a name that is nearly a keyword, such as `maxlength`, is refused "
-    "with the keyword that may be meant, unless `on_unsupported` is `report`."
-)
 Items: Any = Field(min_length=1, max_length=MOST_ITEMS)
 
 
 class TextFormat(ClientModel):
-    """No constraint."""
+    """Output format without a constraint: free text."""
 
     type: Literal["text"]
 
     def specification(self) -> GrammarSpecification | None:
+        """Return None: there is no constraint."""
         return None
 
 
 class JsonObjectFormat(ClientModel):
-    """Any JSON object."""
+    """Output format: any JSON object."""
 
     renames: ClassVar[str] = "json_object"
     type: Literal["json_object"]
 
     def specification(self) -> GrammarSpecification | None:
+        """Return the constraint in the compiler's format: a specification that allows any JSON object."""
         return JsonObjectSpecification()
 
 
 class NamedJsonSchema(ClientModel):
-    """OpenAI's wrapper around a schema. `name` and `description` do not change what is enforced."""
+    """JSON Schema in the wrapper object of OpenAI's API. `name` and `description` have no effect on the output."""
 
-    name: str = Field(description="A label of the caller's; it does not influence the output.")
+    name: str = Field(description="Label for the client. It does not affect the output.")
     description: str | None = None
     json_schema: JsonSchema = Field(alias="schema")
     strict: StrictBool | None = Field(None, description=STRICT)
 
 
 class JsonSchemaFormat(ClientModel):
-    """Text that is valid under a JSON Schema, in OpenAI's shape (`json_schema`) or the short one (`schema`)."""
+    """Output format: JSON that is valid under a JSON Schema.
+
+    Exactly one field must be given: `json_schema` (the schema in OpenAI's wrapper object) or `schema` (the bare
+    schema).
+    """
 
     type: Literal["json_schema"]
     wrapped: NamedJsonSchema | None = Field(None, alias="json_schema")
     bare: JsonSchema | None = Field(None, alias="schema")
-    strict: StrictBool | None = Field(None, description="Of `schema`, as in `json_schema`.")
+    strict: StrictBool | None = Field(None, description="For `schema`: `strict` as in `json_schema`.")
 
     @model_validator(mode="after")
     def _one_schema(self) -> JsonSchemaFormat:
@@ -89,6 +92,7 @@ class JsonSchemaFormat(ClientModel):
         return self
 
     def specification(self) -> GrammarSpecification | None:
+        """Return the constraint in the compiler's format: a specification with the JSON Schema. It is never None."""
         schema = self.bare if self.wrapped is None else self.wrapped.json_schema
         assert schema is not None
         strict = bool(self.strict if self.wrapped is None else self.wrapped.strict)
@@ -96,26 +100,31 @@ class JsonSchemaFormat(ClientModel):
 
 
 class RegexFormat(ClientModel):
-    """Text that a regular expression matches as a whole."""
+    """Output format: text that the regular expression `pattern` matches completely."""
 
     type: Literal["regex"]
     pattern: str
 
     def specification(self) -> GrammarSpecification:
+        """Return the constraint in the compiler's format: a specification with the regular expression."""
         return RegexSpecification(pattern=self.pattern)
 
 
 class GrammarFormat(ClientModel):
-    """Text of a context-free grammar."""
+    """Output format: text that belongs to the language of a context-free grammar."""
 
     type: Literal["grammar"]
-    grammar: str = Field(description="The grammar as text.")
+    grammar: str = Field(description="Text of the grammar.")
     syntax: Literal["gbnf", "lark"] | None = Field(
         None,
-        description="Its notation. By default, a text in which a line defines a rule with `::=` is GBNF, else Lark.",
+        description="Notation of the grammar. Default: GBNF if a line defines a rule with `::=`, otherwise Lark.",
     )
 
     def specification(self) -> GrammarSpecification | None:
+        """Return the constraint in the compiler's format: a specification with the text of the grammar. Never None.
+
+        If `syntax` is None, the notation (GBNF or Lark) is detected from the text of the grammar.
+        """
         return GrammarTextSpecification(syntax=self.syntax or guess_syntax(self.grammar), text=self.grammar)
 
 
@@ -126,11 +135,17 @@ ResponseFormat = Annotated[
 
 
 class BannedWords(ClientModel):
-    """Words or phrases that must not occur."""
+    """Words or phrases that must not occur in the output.
+
+    Case is ignored unless `case_sensitive` is true. With `whole_words`, only whole words are banned: an occurrence next
+    to a letter, a digit or `_` is allowed.
+    """
 
     words: Annotated[Texts, Items]
     case_sensitive: StrictBool = False
-    whole_words: StrictBool = Field(False, description="Only between characters that are no letter, digit or `_`.")
+    whole_words: StrictBool = Field(
+        False, description="Ban the words only where no letter, digit or `_` stands next to them."
+    )
 
 
 AnyJsonSchema = Annotated[
@@ -145,33 +160,35 @@ AnySubstring = Annotated[
     Annotated[Substring, Tag("object")] | Annotated[str, Tag("string")],
     by_json_type("a text, or an object with `text`"),
 ]
-SUBSTRING = "A text of which the string is a span, or an object that says how they are compared."
+SUBSTRING = "A text. The output is a span of it. Alternatively, an object with `text` and settings of the comparison."
 ON_UNSUPPORTED = (
-    "A keyword of a JSON Schema that cannot be enforced: `refuse` it with 400, or `report` it in the answer's "
-    "`grammar.unenforced` and enforce all else. Default: what the server's grammar options say, which is `refuse`."
+    "Effect of a keyword of a JSON Schema that cannot be enforced. `reject`: the request gets HTTP 400. `report`: the "
+    "response lists the keyword in `grammar.unenforced`, and the other keywords are enforced. Default: the server's "
+    "grammar option `on_unsupported`, by default `reject`."
 )
-BANNED_WORDS = "Words that must not occur: a list, or an object that says how they are compared."
+BANNED_WORDS = (
+    "Words that the output must not contain: a list, or an object with `words` and settings of the comparison."
+)
 
 
 class StructuredOutputs(ClientModel):
-    """vLLM's spelling: exactly one key says what the output must match.
+    """Constraint on the output in vLLM's format. Exactly one field must be given. It selects the constraint's type.
 
-    The keys `pattern`, `positions`, `automaton`, `substring`, `banned_words` and `all_of` are additions.
+    The fields `key`, `pattern`, `positions`, `automaton`, `substring`, `banned_words` and `all_of` do not exist in
+    vLLM.
     """
 
     json_schema: AnyJsonSchema | None = Field(
         None, alias="json", description="A JSON Schema, as an object or as its JSON text."
     )
     regex: str | None = Field(None, description="A regular expression that the whole output matches.")
-    choice: Annotated[Texts, Items] | None = Field(None, description="The output is exactly one of these.")
+    choice: Annotated[Texts, Items] | None = Field(None, description="Texts. The output equals one of them.")
     json_object: Annotated[Any, Only(True)] = Field(None, description="The output is any JSON object.")
-    key: str | None = Field(
-        None, pattern="^[0-9a-f]{64}$", description="The key of a grammar compiled before (`/v1/grammars`)."
-    )
+    key: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Key of a compiled grammar (`/v1/grammars`).")
     grammar: str | None = Field(
         None,
-        description="A context-free grammar: GBNF (EBNF as llama.cpp writes it) where a line defines a rule with "
-        "`::=`, else Lark.",
+        description="A context-free grammar: GBNF (the EBNF of llama.cpp) if a line defines a rule with `::=`, "
+        "otherwise Lark.",
     )
     structural_tag: StructuralTag | None = Field(
         None, description="Free text with constrained regions such as tool calls, as an object or as its JSON text."
@@ -180,7 +197,7 @@ class StructuredOutputs(ClientModel):
         None, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
     )
     positions: Positions | None = Field(
-        None, description="For each position the characters (strings) or the token ids (integers) that may stand there."
+        None, description="For each position of the output, the allowed characters (strings) or token IDs (integers)."
     )
     automaton: Automaton | None = Field(
         None, description="A deterministic finite automaton, as a table of transitions."
@@ -188,7 +205,7 @@ class StructuredOutputs(ClientModel):
     substring: AnySubstring | None = Field(None, description=SUBSTRING)
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
     all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
-        None, description="Specifications, each with its `type`, all of which the output must match."
+        None, description="Specifications with a `type`. The output matches all of them."
     )
 
     @field_validator("json_schema")
@@ -209,12 +226,18 @@ class StructuredOutputs(ClientModel):
     @model_validator(mode="after")
     def _one_key(self) -> StructuredOutputs:
         if len(self._given()) != 1:
-            names = (field.alias or name for name, field in type(self).model_fields.items())
-            listed = ", ".join(f"`{name}`" for name in names)
-            raise PydanticCustomError("one_constraint", "give exactly one of {names}", {"names": listed})
+            fields = type(self).model_fields
+            listed = ", ".join(f"`{field.alias or name}`" for name, field in fields.items())
+            given = ", ".join(f"`{fields[name].alias or name}`" for name in self._given()) or "none"
+            message = "give exactly one of {names} (given: {given})"
+            raise PydanticCustomError("one_constraint", message, {"names": listed, "given": given})
         return self
 
     def specification(self) -> GrammarSpecification | None:
+        """Return the constraint in the compiler's format: a specification.
+
+        The result is None if the client has sent the key of a compiled grammar (field `key`) instead of a constraint.
+        """
         (name,) = self._given()
         return _SPECIFICATIONS[name](getattr(self, name))
 
@@ -222,6 +245,16 @@ class StructuredOutputs(ClientModel):
         return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
 
+def banned_specification(banned: list[str] | BaseModel) -> BannedWordsSpecification:
+    """Return the constraint that an output contains no banned word, as a specification for the compiler.
+
+    Args:
+        banned: List of the banned words, or a pydantic object with the fields of `BannedWords`.
+    """
+    return BannedWordsSpecification(**({"words": banned} if isinstance(banned, list) else banned.model_dump()))
+
+
+# Field of `StructuredOutputs` -> function from its value to the specification.
 _SPECIFICATIONS: dict[str, Callable[[Any], GrammarSpecification | None]] = {
     "json_schema": lambda schema: JsonSchemaSpecification(json_schema=schema),
     "regex": lambda pattern: RegexSpecification(pattern=pattern),
@@ -236,9 +269,6 @@ _SPECIFICATIONS: dict[str, Callable[[Any], GrammarSpecification | None]] = {
     "substring": lambda asked: SubstringSpecification(
         **({"text": asked} if isinstance(asked, str) else asked.model_dump())
     ),
-    "banned_words": lambda banned: BannedWordsSpecification(
-        **({"words": banned} if isinstance(banned, list) else banned.model_dump())
-    ),
+    "banned_words": banned_specification,
     "all_of": lambda specifications: AllOfSpecification(specifications=specifications),
 }
-"""What the value of each field of `StructuredOutputs` asks for."""

@@ -1,4 +1,7 @@
-"""Log-probabilities and diagnostics of an answer's tokens, in the shapes of the two completion endpoints."""
+"""Log-probabilities and diagnostics of generated tokens, in the formats of both completion endpoints.
+
+All log-probabilities are natural logarithms.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+# Report of a replica about one token (`gpu_workers.sampling.logprobs.TokenNames.describe`).
 Report = dict[str, Any]
-"""What a replica tells about one token (`gpu_workers.sampling.logprobs.TokenNames.describe`)."""
 
 
 class TokenLogprob(BaseModel):
-    """One token; `bytes` is empty for special tokens, which are no part of the text.
+    """Token with its log-probability (natural logarithm) after the constraint's mask.
 
-    `raw_logprob` is before the constraint's mask, where that was asked for.
+    `token` is the text of the token, and `bytes` are the bytes of this text. For a special token, `token` is its name,
+    and `bytes` is empty. `raw_logprob`, the log-probability before the mask, is absent unless the request sets
+    `raw_logprobs`.
     """
 
     token: str
@@ -24,20 +29,26 @@ class TokenLogprob(BaseModel):
 
 
 class ChatTokenLogprob(TokenLogprob):
-    """A token of the answer, and the likeliest ones in its place."""
+    """Generated token with its log-probability. `top_logprobs` lists the most likely tokens at its position."""
 
     top_logprobs: list[TokenLogprob]
 
 
 class ChatLogprobs(BaseModel):
-    """`logprobs` of a choice of `/v1/chat/completions`."""
+    """Log-probabilities of one choice (output) of `/v1/chat/completions`, with one entry of `content` per token."""
 
     content: list[ChatTokenLogprob]
     refusal: None = None
 
 
 class TextLogprobs(BaseModel):
-    """`logprobs` of a choice of `/v1/completions`; the lists run in parallel, offsets count from the output's start."""
+    """Log-probabilities (natural logarithms) of one choice (output) of `/v1/completions`.
+
+    Each list has one entry per generated token. An entry of `top_logprobs` maps the texts of the most likely tokens at
+    one position to their log-probabilities. `text_offset` has the number of output characters before each token.
+    `raw_token_logprobs` has the values before the constraint's mask, and is absent unless the request sets
+    `raw_logprobs`.
+    """
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -47,7 +58,10 @@ class TextLogprobs(BaseModel):
 
 
 class NamedToken(BaseModel):
-    """A token by its id; `bytes` is empty for special tokens."""
+    """Token with its id, its text, and the bytes of the text.
+
+    For a special token, `text` is its name, and `bytes` is empty.
+    """
 
     token_id: int
     text: str
@@ -55,84 +69,123 @@ class NamedToken(BaseModel):
 
 
 class LikelyToken(NamedToken):
-    """One of the likeliest tokens of a step."""
+    """One of the most likely tokens at a position, with its log-probability (natural logarithm)."""
 
     logprob: float
 
 
 class ReachableState(BaseModel):
-    """A state that tokens lead to."""
+    """Successor of a state of the constraint's automaton, with the tokens that lead from the state to the successor."""
 
-    state: int | None = Field(description="Its number; null while nothing has been there.")
-    terminal: bool = Field(description="Whether the output may end there.")
-    tokens: list[NamedToken] = Field(description="Some of the tokens that lead to it, the likeliest first.")
-    more_tokens: int = Field(description="How many others do, of the likeliest and of one byte.")
+    state: int | None = Field(description="Number of the state. `null`: no output has reached the state.")
+    terminal: bool = Field(description="`true`: the output may end in this state.")
+    tokens: list[NamedToken] = Field(description="Some of the tokens that lead to this state, the likeliest first.")
+    more_tokens: int = Field(
+        description="Number of other tokens that lead to this state. Only the likeliest tokens "
+        "and one-byte tokens count."
+    )
 
 
 class Surroundings(BaseModel):
-    """The automaton around a state: where the likeliest tokens lead, and all of one byte."""
+    """A state of the constraint's automaton, and its successors.
 
-    terminal: bool = Field(description="Whether the output may end here.")
+    `successors` lists only the states to which the most likely tokens and the one-byte tokens lead. Successors after
+    other tokens are missing.
+    """
+
+    terminal: bool = Field(description="`true`: the output may end in the state.")
     successors: list[ReachableState]
-    more_successors: int = Field(description="How many other states these tokens lead to.")
+    more_successors: int = Field(description="Number of further states to which these tokens lead.")
 
 
 class GraphState(BaseModel):
-    """A state of a whole automaton."""
+    """State in the graph of the constraint's automaton."""
 
     state: int
-    terminal: bool = Field(description="Whether the output may end there.")
+    terminal: bool = Field(description="`true`: the output may end in this state.")
 
 
 class GraphEdge(BaseModel):
-    """What leads from one state to another."""
+    """Edge in the graph of the constraint's automaton: the tokens that lead from state `source` to state `target`."""
 
     source: int
     target: int
-    tokens: list[NamedToken] = Field(description="Some of the tokens that do, those of one byte first.")
-    more_tokens: int = Field(description="How many others do.")
+    tokens: list[NamedToken] = Field(description="Some of the tokens of this edge, one-byte tokens first.")
+    more_tokens: int = Field(description="Number of other tokens of this edge.")
 
 
 class AutomatonGraph(BaseModel):
-    """A whole automaton, the initial state first; end tokens are no edges."""
+    """Whole graph of the constraint's automaton.
+
+    The initial state is the first of `states`. Edges have no end tokens (tokens that end the output).
+    """
 
     states: list[GraphState]
     edges: list[GraphEdge]
 
 
 class StepDiagnostics(BaseModel):
-    """What the mask did at one token."""
+    """Effect of the constraint's mask on the choice of one generated token."""
 
     token: str
-    state: int | None = Field(description="State of the automaton before it; numbers differ between replicas.")
-    drafted: bool = Field(description="It was proposed ahead, and confirmed.")
-    rolled_back: int = Field(description="Tokens that were taken back at its place, for a banned word.")
-    forced: bool = Field(description="No other token was allowed.")
-    allowed: int | None = Field(description="How many tokens were allowed; null without a constraint.")
-    rejection_mass: float = Field(description="Probability that the model gave to forbidden tokens.")
+    state: int | None = Field(
+        description="Number of the automaton's state before the token. Replicas number states differently."
+    )
+    drafted: bool = Field(description="`true`: the token is an accepted draft.")
+    rolled_back: int = Field(
+        description="Number of tokens that were rolled back at this position because of a banned word."
+    )
+    forced: bool = Field(description="`true`: no other token was allowed.")
+    allowed: int | None = Field(description="Number of allowed tokens. `null`: the request has no constraint.")
+    rejection_mass: float = Field(description="Probability that the model gave to disallowed tokens.")
     raw_choices: list[LikelyToken] = Field(description="The likeliest tokens before the mask.")
     masked_choices: list[LikelyToken] = Field(description="The likeliest tokens after the mask.")
-    automaton: Surroundings | None = Field(None, description="With a constraint, as far as its limits let one look.")
+    automaton: Surroundings | None = Field(
+        None,
+        description="Part of the automaton around the state, if the request "
+        "has a constraint and the engine can compute this part.",
+    )
     graph: AutomatonGraph | None = Field(
-        None, description="At steps from the initial state: the whole automaton, if it is small."
+        None, description="Whole automaton, if it is small. Only steps in the initial state have this field."
     )
 
 
 def chat_logprobs(reports: list[Report]) -> dict[str, Any]:
-    """Data of `ChatLogprobs`."""
+    """Return the log-probabilities of tokens in the format of `/v1/chat/completions`.
+
+    Args:
+        reports: One dict per token, in output order, as a model replica sends it. Keys: `text`, `bytes`, `logprob`,
+            optionally `raw_logprob`, and `top`. The value of `top` lists the most likely tokens: dicts with these keys
+            except `top`.
+
+    Returns:
+        The fields of `ChatLogprobs` as JSON data.
+    """
     content = [{**_token(report), "top_logprobs": [_token(one) for one in report["top"]]} for report in reports]
     return {"content": content, "refusal": None}
 
 
 class TextOffsets:
-    """Formats one choice's reports for `/v1/completions`, counting characters from one call to the next."""
+    """Converter of token reports to the log-probabilities of one choice of `/v1/completions`.
+
+    The object counts the characters of the output over all calls, so each choice (output) needs its own object.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._characters = 0
 
     def logprobs(self, reports: list[Report]) -> dict[str, Any]:
-        """Data of `TextLogprobs` for the next tokens."""
+        """Return the log-probabilities of the next tokens in the format of `/v1/completions`.
+
+        Args:
+            reports: One dict per token, in output order, as a model replica sends it. Keys: `text`, `bytes`, `logprob`,
+                optionally `raw_logprob`, and `top`. The value of `top` lists the most likely tokens: dicts with these
+                keys except `top`.
+
+        Returns:
+            The fields of `TextLogprobs` as JSON data.
+        """
         offsets = []
         for report in reports:
             offsets.append(self._characters)
@@ -148,7 +201,15 @@ class TextOffsets:
 
 
 def diagnostics(reports: list[Report]) -> list[dict[str, Any]]:
-    """What the mask did at each token, where that was asked for."""
+    """Return the diagnostics of generated tokens: the effect of the constraint's mask on the choice of each token.
+
+    Args:
+        reports: One dict per token, in output order, as a model replica sends it. Keys: `text` and `diagnostics`. A
+            dict without `diagnostics` is skipped.
+
+    Returns:
+        The fields of `StepDiagnostics` as JSON data, one dict per token that has diagnostics.
+    """
     return [{"token": report["text"], **report["diagnostics"]} for report in reports if "diagnostics" in report]
 
 

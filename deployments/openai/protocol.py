@@ -1,9 +1,7 @@
-"""The HTTP bodies, OpenAI's names: what clients send, and its conversion into what the tiers take.
+"""Request bodies of the two completion endpoints, in OpenAI's format, and their translation into generation requests.
 
-Unknown fields are refused by name, except those that `deployments/http/client_fields.yaml` lists. A field that the
-engine cannot honour yet is accepted only with the value that means "off", so that a client which always sends its
-defaults still works and no request is half-honoured in silence. Numbers and booleans must be just that: `"5"` is no
-number here.
+An undefined field is rejected, unless `deployments/http/client_fields.yaml` lists it as ignored. A field of an
+unsupported feature accepts only values that turn the feature off. Values are not converted: `"5"` is not a number.
 """
 
 from __future__ import annotations
@@ -14,13 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
-from deployments.chat.tools import Offer
-from deployments.http.client_fields import ClientModel
-from deployments.http.fields import Natural, Only, Positive, Refused, TokenId, contradiction
-from deployments.openai.chat_messages import Message
-from deployments.openai.constraints import ResponseFormat
-from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
-from deployments.openai.tool_bodies import (
+from deployments.chat.tool_bodies import (
     MAX_TOOLS,
     AllowedToolsChoice,
     AnyTool,
@@ -28,46 +20,54 @@ from deployments.openai.tool_bodies import (
     Tool,
     ToolChoice,
 )
+from deployments.chat.tools import Offer
+from deployments.http.client_fields import ClientModel
+from deployments.http.fields import Natural, Only, Positive, Refused, TokenId, contradiction
+from deployments.openai.chat_messages import Message
+from deployments.openai.constraints import ResponseFormat, banned_specification
+from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.keys import refuse_mistakes
-from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
+from grammar_workers.specification import AllOfSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 MAX_TIMEOUT_S = 24 * 3600
+# Maximum number of messages, not counting a system message, which the other APIs have in a separate field.
 MAX_MESSAGES = 4096
-"""Beside the system message, which the other APIs take apart."""
 MAX_PROMPT_TOKENS = 1 << 20
 MAX_PROMPTS = 16
 
 
 class StreamOptions(ClientModel):
-    """What a stream carries besides text."""
+    """Options of a streamed response. With `include_usage`, the stream ends with a chunk that has the token counts."""
 
-    include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
+    include_usage: StrictBool = Field(
+        False, description="`true`: before the end, the stream has one more chunk with the token counts."
+    )
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
 class ChatTemplateArguments(ClientModel):
-    """Arguments of the chat template; those for thoughts alone."""
+    """Variables of the chat template. Only variables that turn reasoning on or off are supported."""
 
     enable_thinking: StrictBool | None = None
     thinking: StrictBool | None = None
 
 
 class GenerationBody(SamplingBody):
-    """What the two completion endpoints share."""
+    """Fields of the bodies of both completion endpoints, `/v1/chat/completions` and `/v1/completions`."""
 
     ignores: ClassVar[str] = "a request"
     renames: ClassVar[str] = "a request"
     stream_options: StreamOptions | None = None
-    response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
+    response_format: ResponseFormat | None = Field(None, description="Constraint on the output, in OpenAI's format.")
     timeout_s: StrictFloat | None = Field(
         None,
         gt=0,
         le=MAX_TIMEOUT_S,
-        description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 408,"
-        " or an error event where it is streamed already.",
+        description="Maximum duration of the response in seconds, including queueing and compilation. A longer "
+        "response ends with HTTP 408, or with an error event if the stream has begun.",
     )
 
     @model_validator(mode="after")
@@ -92,47 +92,57 @@ class GenerationBody(SamplingBody):
 
     @property
     def include_usage(self) -> bool:
+        """True if the last chunk of the stream must contain the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     @functools.cached_property
     def specification(self) -> tuple[GrammarSpecification, str] | None:
-        """The grammar specification asked for, with the name of the field it came from; None for free text.
+        """Constraint of the request, as a pair (specification for the compiler, field of the body that contains it).
 
-        Banned words are part of it: under a constraint they cannot come up, so nothing has to be taken back.
+        The specification also excludes the words in `banned_words`. None: the request has no constraint, or it has the
+        key of a compiled grammar instead.
         """
         for name in ("response_format", "structured_outputs"):
             constraint = getattr(self, name)
             if constraint is not None and (specification := constraint.specification()) is not None:
                 if self.banned_words is not None:
-                    banned = BannedWordsSpecification.model_validate(self.banned_words.model_dump())
+                    banned = banned_specification(self.banned_words)
                     specification = AllOfSpecification(specifications=[specification, banned])
                 return specification, name
         return None
 
     @property
     def constraint_field(self) -> str:
-        """The field of the constraint; for bodies that have one."""
+        """Name of the body's field that contains the constraint, for errors. The body must have a constraint."""
         return "response_format" if self.structured_outputs is None else "structured_outputs"
 
     @property
     def constrained(self) -> bool:
-        """Whether a grammar applies to the output."""
+        """True if the body contains a constraint, or the key of a compiled grammar."""
         return self.specification is not None or self.grammar_key() is not None
 
     def grammar_key(self) -> str | None:
-        """The key of a compiled grammar, where the client names one instead of sending its specification."""
+        """Return the key of a compiled grammar that the client has sent instead of a constraint, or None."""
         return None if self.structured_outputs is None else self.structured_outputs.key
 
     def prompt_fields(self) -> dict[str, Any]:
-        """`prompt` or `messages` of a generation request."""
+        """Return the fields of a generation request that contain the prompt. Subclasses override this method."""
         raise NotImplementedError
 
     def sent_characters(self) -> int:
-        """Of the prompt as it was sent: known before it is put together, which costs more the larger it is."""
+        """Return the size of the prompt in characters. A token id counts as one. Subclasses override this method."""
         raise NotImplementedError
 
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
-        """The first choice's request as a model replica takes it (`gpu_workers.request`), without its grammar."""
+        """Return the request that a model replica gets for the first choice (output), without the grammar.
+
+        Args:
+            request_id: Id of the generation on the replica.
+            drawn_seed: Seed of the sampling if the body has no `seed`.
+
+        Returns:
+            The fields of `gpu_workers.request.GenerationRequest` as plain data. `grammar` is None.
+        """
         sampling = self.sampling(drawn_seed=drawn_seed)
         if self.specification is not None:
             sampling.pop("banned_words", None)
@@ -150,49 +160,60 @@ class GenerationBody(SamplingBody):
 
 
 class ChatCompletionBody(GenerationBody):
-    """Body of `POST /v1/chat/completions`."""
+    """Body of `POST /v1/chat/completions`: a conversation to continue, with the settings of the output."""
 
     messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES + 1)
-    max_completion_tokens: Positive | None = Field(None, description="The newer name of `max_tokens`.")
-    logprobs: StrictBool | None = Field(None, description="Tell each token's log-probability, after the mask.")
+    max_completion_tokens: Positive | None = Field(
+        None, description="Newer name of `max_tokens`. It applies if a request has both."
+    )
+    logprobs: StrictBool | None = Field(
+        None, description="`true`: the response has the log-probability of each token, after the mask."
+    )
     top_logprobs: StrictInt | None = Field(
-        None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
+        None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description="With `logprobs`: number of likeliest tokens that the response also lists at each position.",
     )
     tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
         None, description="Functions that the model may call."
     )
     tool_choice: ToolChoice | None = Field(
         None,
-        description="`auto`, the default: calls or text. `required`: calls alone. `none`: text. Or the one function "
-        "that must be called, or those that may be.",
+        description="`auto` (the default): calls or text. `required`: only calls. `none`: only text. An object names "
+        "one function that the model must call, or the functions that the model may call.",
     )
-    parallel_tool_calls: StrictBool | None = Field(None, description="Allow several calls in one answer; default true.")
+    parallel_tool_calls: StrictBool | None = Field(
+        None, description="`true` (the default): a response may have several calls."
+    )
     thinking: StrictBool | None = Field(
         None,
-        description="Whether a model that can thinks first: a constraint then applies to what follows the thoughts. "
-        "Default: what the served model does.",
+        description="`true`: the model reasons before the response, and a constraint applies to the text after the "
+        "reasoning. Default: the setting of the server or of the model.",
     )
     reasoning_effort: ReasoningEffort | None = Field(
-        None, description="OpenAI's spelling of `thinking`: `none` is false, any other is true."
+        None, description="Setting `thinking` in OpenAI's format: `none` means `false`, other values mean `true`."
     )
     thinking_budget: Natural | None = Field(
-        None, description="The most tokens of thoughts; what follows is the answer. 0: no thoughts."
+        None, description="Maximum number of reasoning tokens. After them, the response follows. 0: no reasoning."
     )
-    chat_template_kwargs: ChatTemplateArguments | None = Field(None, description="Qwen's spelling of `thinking`.")
+    chat_template_kwargs: ChatTemplateArguments | None = Field(None, description="Setting `thinking` in Qwen's format.")
     continue_final_message: StrictBool | None = Field(
         None,
-        description="The output continues the last message, which is the assistant's; a constraint applies to the text "
-        "of both together.",
+        description="`true`: the output continues the last message, whose role must be `assistant`. A constraint "
+        "applies to the message and the output together.",
     )
     add_generation_prompt: StrictBool | None = Field(
-        None, description="False with `continue_final_message`, true without it, as where it is absent."
+        None, description="Must be `false` with `continue_final_message`, and `true` without it. Absent: this value."
     )
     modalities: Annotated[Any, Only(["text"])] = None
-    functions: Annotated[Any, Refused("send `tools`, its newer form")] = None
-    function_call: Annotated[Any, Refused("send `tool_choice`, its newer form")] = None
-    audio: Annotated[Any, Refused("answers are text")] = None
-    moderation: Annotated[Any, Refused("nothing here moderates")] = None
-    web_search_options: Annotated[Any, Refused("nothing here searches the web; offer a function in `tools`")] = None
+    functions: Annotated[Any, Refused("send the newer field `tools`")] = None
+    function_call: Annotated[Any, Refused("send the newer field `tool_choice`")] = None
+    audio: Annotated[Any, Refused("responses are text")] = None
+    moderation: Annotated[Any, Refused("the server does not moderate")] = None
+    web_search_options: Annotated[Any, Refused("the server does not search the web; offer a function in `tools`")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> ChatCompletionBody:
@@ -208,7 +229,7 @@ class ChatCompletionBody(GenerationBody):
         if self.thinking_budget:
             if False in asked.values():
                 raise contradiction("thinking_budget", "is for thoughts: leave it out, or let the model think")
-            # The answer goes on in a second generation, which knows neither of these of the first.
+            # The answer is a second generation, which does not have the state that these fields need.
             for name in ("finish_within_budget", "logprobs", "raw_logprobs", "beam_search"):
                 if getattr(self, name):
                     raise contradiction("thinking_budget", f"does not go with `{name}`")
@@ -227,7 +248,7 @@ class ChatCompletionBody(GenerationBody):
         return self
 
     def _check_spelling(self) -> None:
-        """Raises for a mistake in the schema of a tool that is strict."""
+        """Raise an error for a misspelled keyword in the schema of a tool with `strict: true`."""
         for index, tool in enumerate(self.tools or ()):
             if isinstance(tool, Tool) and tool.function.strict:
                 try:
@@ -255,7 +276,7 @@ class ChatCompletionBody(GenerationBody):
         if self.on_unsupported != "report":
             self._check_spelling()
         if (offer := self.offer()) is not None:
-            # Where calls are demanded there is no text that the other constraint could be about.
+            # If calls are required, there is no text to which the other constraint could apply.
             if self.grammar_key() is not None and offer.choice == "auto":
                 message = "cannot join `tools` as a compiled grammar: send its specification"
                 raise contradiction("structured_outputs", message)
@@ -266,7 +287,10 @@ class ChatCompletionBody(GenerationBody):
 
     @property
     def asks_for_thoughts(self) -> bool | None:
-        """Whether the client wants the model to think; None: it does not say."""
+        """Setting of the client for reasoning. True: on. False: off. None: the default of the model applies.
+
+        With `continue_final_message`, reasoning is always off.
+        """
         if self.continue_final_message:
             return False
         if self.thinking_budget is not None:
@@ -275,12 +299,12 @@ class ChatCompletionBody(GenerationBody):
 
     @property
     def thinking_field(self) -> str:
-        """The field by which the client asks for thoughts."""
+        """Name of the body's field that turns reasoning on or off, for error messages."""
         return next(iter(self._asked_for_thoughts), "thinking_budget")
 
     @property
     def _asked_for_thoughts(self) -> dict[str, bool]:
-        """Return whether the fields that were sent ask for reasoning."""
+        """Fields in the request that turn reasoning on (True) or off (False)."""
         template = self.chat_template_kwargs or ChatTemplateArguments()
         asked = {
             "thinking": self.thinking,
@@ -292,15 +316,16 @@ class ChatCompletionBody(GenerationBody):
 
     @property
     def constrained(self) -> bool:
+        """True if the body contains a constraint, the key of a compiled grammar, or tools that the model may call."""
         return super().constrained or self.offer() is not None
 
     @property
     def speaks_of_tools(self) -> bool:
-        """Whether tools are offered, or were called before."""
+        """True if the model may call tools, or if an earlier message of the conversation has tool calls."""
         return self.offer() is not None or any(message.tool_calls for message in self.messages)
 
     def offer(self) -> Offer | None:
-        """The tools that may be called; None where there are none."""
+        """Return the tools that the model may call, and the constraint on text. None: the model cannot call tools."""
         if not self.tools or self.tool_choice == "none":
             return None
         choice = self.tool_choice or "auto"
@@ -312,21 +337,36 @@ class ChatCompletionBody(GenerationBody):
         return Offer(self.tools, choice, self.parallel_tool_calls is not False, allowed, text)
 
     def top_logprobs_wanted(self) -> int | None:
+        """Return the number of most likely tokens to report at each position.
+
+        Returns:
+            0: report only the generated token. None: report no log-probabilities.
+        """
         return self.top_logprobs or 0 if self.logprobs else None
 
     def limit(self) -> int | None:
+        """Return the maximum number of output tokens. None: only the context length of the model limits the output."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def prompt_fields(self) -> dict[str, Any]:
+        """Return the fields of a generation request that contain the prompt.
+
+        Returns:
+            `messages` (for the chat template), and `continue_final_message` if it is true.
+        """
         fields: dict[str, Any] = {"messages": self.template_messages}
         return fields | ({"continue_final_message": True} if self.continue_final_message else {})
 
     def sent_characters(self) -> int:
+        """Return the number of characters in all messages, including the arguments of tool calls."""
         return sum(message.sent_characters() for message in self.messages)
 
     @functools.cached_property
     def template_messages(self) -> list[dict[str, Any]]:
-        """The messages as chat templates take them. Results have the name of their function where its call is there."""
+        """Messages of the conversation as plain data, for the chat template.
+
+        The result of a tool call also has the field `name` (name of the called function), if a message has the call.
+        """
         names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
         return [
             message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id in names else {})
@@ -356,32 +396,49 @@ Prompt = Annotated[
 
 
 class CompletionBody(GenerationBody):
-    """Body of `POST /v1/completions`."""
+    """Body of `POST /v1/completions`: one or more prompts to continue, with the settings of the output."""
 
-    prompt: Prompt = Field(description="Text or token ids, or a list of those: each has `n` choices, in their order.")
-    max_tokens: Positive | None = Field(16, description="The most tokens to generate; 16 as in OpenAI's API.")
+    prompt: Prompt = Field(
+        description="A prompt (text or token IDs), or a list of prompts. The response has `n` "
+        "choices for each prompt, in the order of the prompts."
+    )
+    max_tokens: Positive | None = Field(
+        16, description="Maximum number of output tokens. The default is the default of OpenAI's API."
+    )
     logprobs: StrictInt | None = Field(
-        None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
+        None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description="The response has the log-probability of each token, and of this "
+        "number of likeliest tokens at each position.",
     )
     echo: Annotated[Any, Only(False)] = None
     best_of: Annotated[Any, Only(1)] = None
     suffix: Annotated[Any, Only("")] = None
 
     def top_logprobs_wanted(self) -> int | None:
+        """Return the number of most likely tokens to report at each position.
+
+        Returns:
+            0: report only the generated token. None: report no log-probabilities.
+        """
         return self.logprobs
 
     def sent_characters(self) -> int:
+        """Return the total size of all prompts, in characters. A token id counts as one character."""
         return sum(map(len, self.prompts))
 
     @property
     def prompts(self) -> list[Any]:
-        """Each of the prompts."""
+        """List of all prompts. Each prompt is a text, or a list of token ids."""
         given = self.prompt
         return given if isinstance(given, list) and isinstance(given[0], str | list) else [given]
 
     @property
     def sequences(self) -> int:
+        """Number of requests for which this request counts in the rate limit: at least one for each prompt."""
         return super().sequences * len(self.prompts)
 
     def prompt_fields(self) -> dict[str, Any]:
+        """Return the field `prompt` of a generation request, with the first prompt only."""
         return {"prompt": self.prompts[0]}

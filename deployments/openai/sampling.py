@@ -1,6 +1,7 @@
-"""The fields of an HTTP body that say how tokens are drawn, when an output ends and what is told about it.
+"""Fields of request bodies about sampling, the end of an output, and reports about tokens.
 
-OpenAI's names where it has one, vLLM's otherwise. Ranges are checked here, so that an error names the client's field.
+The fields have the names of OpenAI's API, or of vLLM's API if OpenAI has no such field. Ranges of values are checked
+here, so that an error names the field of the client.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from deployments.http.client_fields import ClientModel
 from deployments.http.fields import DecimalName, Natural, Positive, TokenId, contradiction
 from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
 from gpu_workers.request import (
-    BESIDE_CONDITIONAL,
-    LEAST_CONDITIONAL_TEMPERATURE,
     BannedWords,
     BeamSearch,
     ConditionalSampling,
@@ -29,11 +28,26 @@ MAX_STOP_LENGTH = 4096
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
 
+# Fields that are allowed with a beam search: its own fields, fields without an effect on it, and fields with checks of
+# their own.
 _BESIDE_BEAMS = {
     *("model", "stream", "structured_outputs", "on_unsupported"),
     *("beam_search", "n", "max_tokens", "temperature", "top_p", "top_k", "seed", "raw_logprobs"),
 }
-"""Fields that a beam search bears: its own, those that change nothing about it, and those that are looked at apart."""
+
+_LEAST_CONDITIONAL_TEMPERATURE = 0.01
+# Settings that cannot be combined with `conditional_sampling`: they change the distribution that is conditioned.
+_BESIDE_CONDITIONAL = (
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "finish_within_budget",
+    "beam_search",
+)
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
 Bias = Annotated[StrictFloat, Field(ge=-100, le=100)]
@@ -46,82 +60,124 @@ Stop = Annotated[
 
 
 class CommonBody(ClientModel):
-    """Settings that all bodies which ask for an answer share; null is the default everywhere."""
+    """Settings that all requests for generated text share. A field that is null has its default."""
 
-    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
+    stream: StrictBool | None = Field(None, description="`true`: the response is a stream of server-sent events.")
     structured_outputs: StructuredOutputs | None = Field(
-        None, description="What the output must match (vLLM's spelling)."
+        None, description="Constraint on the output, in vLLM's format."
     )
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     temperature: StrictFloat | None = Field(
-        None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1."
+        None, ge=0, le=2, allow_inf_nan=False, description="Sampling temperature. 0: greedy. Default: 1."
     )
     top_p: StrictFloat | None = Field(
-        None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1."
+        None,
+        gt=0,
+        le=1,
+        description="Nucleus sampling: sample from the fewest likeliest allowed tokens with this "
+        "total probability. Default: 1.",
     )
     top_k: StrictInt | None = Field(
-        None, ge=-1, lt=1 << 63, description="Most likely allowed tokens to sample from; 0 or -1: all."
+        None, ge=-1, lt=1 << 63, description="Sample from this number of the likeliest allowed tokens. 0 or -1: all."
     )
 
     def settings(self, of: type[CommonBody]) -> dict[str, Any]:
-        """The values of the fields that `of`, a base class, has."""
+        """Return the fields of this body that are defined in, or inherited by, one of its base classes.
+
+        Args:
+            of: A base class of this body, such as `CommonBody`.
+
+        Returns:
+            Name of a field -> value of the field in this body.
+        """
         return {name: getattr(self, name) for name in of.model_fields}
 
 
 class OpenAIBody(CommonBody):
-    """Settings that OpenAI's endpoints share."""
+    """Settings that the bodies of all generation endpoints of OpenAI's API share."""
 
-    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
-    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
+    seed: StrictInt | None = Field(
+        None,
+        ge=-(1 << 63),
+        lt=1 << 63,
+        description="Seed of the sampling. Requests with "
+        "equal seeds and equal content get equal tokens, up to rounding.",
+    )
     stop: Stop | None = Field(
-        None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
+        None,
+        description="Up to 16 strings that end the output. Under a constraint, they end the output only where it "
+        "is complete.",
     )
     finish_within_budget: StrictBool | None = Field(
-        None, description="Under a constraint: be complete within `max_tokens`, or refuse if that is impossible."
+        None,
+        description="`true`, under a constraint: the output is complete within `max_tokens`. If this is "
+        "impossible, the server rejects the request.",
     )
 
 
 class SamplingBody(OpenAIBody):
-    """Settings that both completion endpoints share."""
+    """Sampling settings of `/v1/chat/completions` and `/v1/completions`."""
 
-    n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES, description="Outputs, each drawn for itself; default 1.")
-    max_tokens: Positive | None = Field(None, description="The most tokens to generate.")
-    min_tokens: Natural | None = Field(None, description="Nothing but the constraint ends an output with fewer tokens.")
+    n: StrictInt | None = Field(
+        None, ge=1, le=MAX_CHOICES, description="Number of outputs, which are sampled independently. Default: 1."
+    )
+    max_tokens: Positive | None = Field(None, description="Maximum number of output tokens.")
+    min_tokens: Natural | None = Field(
+        None, description="Minimum number of output tokens. Only the constraint can end the output earlier."
+    )
     min_p: StrictFloat | None = Field(
-        None, ge=0, le=1, description="Drops tokens less likely than this share of the likeliest; default 0."
+        None,
+        ge=0,
+        le=1,
+        description="Drop tokens whose probability is below this share of the probability of the "
+        "likeliest token. Default: 0.",
     )
     repetition_penalty: StrictFloat | None = Field(
-        None, gt=0, le=100, description="Above 1 makes tokens of prompt and output less likely; default 1."
+        None,
+        gt=0,
+        le=100,
+        description="Values above 1 make tokens that are in the prompt or output less likely. Default: 1.",
     )
-    presence_penalty: Penalty | None = Field(None, description="Subtracted from the logits of tokens in the output.")
+    presence_penalty: Penalty | None = Field(
+        None, description="Number that is subtracted from the logits of all tokens in the output."
+    )
     frequency_penalty: Penalty | None = Field(
-        None, description="Subtracted from a token's logit each time it is in the output."
+        None,
+        description="Number that is subtracted from the logit of a token for each occurrence of the token in the "
+        "output.",
     )
     logit_bias: Annotated[dict[DecimalName, Bias], at_most(MAX_BIASES)] | None = Field(
-        None, description="Added to the logits of token ids; forbidden tokens stay forbidden."
+        None, description="Token ID -> number that is added to its logit. Disallowed tokens stay disallowed."
     )
     stop_token_ids: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_STOPS)] | None = Field(
-        None, description="Tokens that end the text, as `stop` does."
+        None, description="IDs of tokens that end the output, as the strings of `stop` do."
     )
-    ignore_eos: StrictBool | None = Field(None, description="Goes on to `max_tokens` unless the constraint ends it.")
+    ignore_eos: StrictBool | None = Field(
+        None, description="`true`: the output continues until `max_tokens`, unless the constraint ends it."
+    )
     banned_words: BannedWords | None = Field(
         None,
-        description="Words that must not occur. In free text tokens are taken back when one comes up; beside a "
-        "constraint they become part of it, as `all_of` does.",
+        description="Words that the output must not contain. In free text, the engine rolls back tokens that form a "
+        "banned word. Under a constraint, the mask excludes banned words, as with `all_of`.",
     )
     beam_search: BeamSearch | None = Field(
         None,
-        description="Search for a likely output instead of drawing one; beside it only `max_tokens` counts.",
+        description="Beam search for a likely output, instead of sampling. Of the other sampling settings, only "
+        "`max_tokens` may be set.",
     )
     conditional_sampling: ConditionalSampling | None = Field(
         None,
-        description="Under a constraint: draw from the model's distribution given that the output is valid, which "
-        "masks distort, by weighing and copying particles. Not streamed; `usage` counts all particles.",
+        description="Under a constraint: sample from the model's distribution under the condition that the output is "
+        "valid. A mask alone changes this distribution. The response cannot be streamed. `usage` counts the tokens of "
+        "all sampled outputs (particles).",
     )
     raw_logprobs: StrictBool | None = Field(
-        None, description="With `logprobs`: tell them before the constraint's mask, too."
+        None, description="With `logprobs`: the response also has the log-probabilities before the mask."
     )
-    diagnostics: StrictBool | None = Field(None, description="Tell for each token what the constraint's mask did.")
+    diagnostics: StrictBool | None = Field(
+        None, description="`true`: the response describes the effect of the mask on each token."
+    )
 
     @model_validator(mode="after")
     def _check_sampling(self) -> SamplingBody:
@@ -138,44 +194,58 @@ class SamplingBody(OpenAIBody):
                 raise contradiction("conditional_sampling", f"does not go with `{other}`: it would be another model")
             if self.choices > 1:
                 raise contradiction("conditional_sampling", "does not go with `n`: send a request for each answer")
-            if self.temperature is not None and self.temperature < LEAST_CONDITIONAL_TEMPERATURE:
-                message = f"needs a `temperature` of at least {LEAST_CONDITIONAL_TEMPERATURE}"
+            if self.temperature is not None and self.temperature < _LEAST_CONDITIONAL_TEMPERATURE:
+                message = f"needs a `temperature` of at least {_LEAST_CONDITIONAL_TEMPERATURE}"
                 raise contradiction("conditional_sampling", message)
         if self.raw_logprobs and self.top_logprobs_wanted() is None:
             raise contradiction("raw_logprobs", "needs `logprobs`")
         return self
 
     def _beside_conditional(self) -> str | None:
-        """The first setting that would make another model of the one to be conditioned."""
+        """Return the first setting that changes the distribution that `conditional_sampling` conditions, or None."""
         given = self.sampling(drawn_seed=0)
         defaults = SamplingParameters().model_dump()
-        names = (name for name in BESIDE_CONDITIONAL if name in given and given[name] != defaults[name])
+        names = (name for name in _BESIDE_CONDITIONAL if name in given and given[name] != defaults[name])
         return next(names, None)
 
     @property
     def choices(self) -> int:
+        """Number of choices (outputs) for each prompt, at least 1."""
         return self.n or 1
 
     @property
     def sequences(self) -> int:
-        """How many outputs the engine draws at the same time, at least."""
+        """Number of requests for which this request counts in the rate limit.
+
+        It is 1, or the number of particles with `conditional_sampling`, which generates several outputs (*particles*)
+        in parallel and returns one of them.
+        """
         return 1 if self.conditional_sampling is None else self.conditional_sampling.particles
 
     def stop_strings(self) -> list[str]:
+        """Return the texts that end the output (field `stop`) as a list. Empty: no text ends the output."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def limit(self) -> int | None:
-        """The most tokens to generate; None leaves it to the model's context."""
+        """Return the maximum number of output tokens. None: only the context length of the model limits the output."""
         return self.max_tokens
 
     def top_logprobs_wanted(self) -> int | None:
-        """How many alternatives to report beside each token; None: no log-probabilities at all."""
+        """Return the number of most likely tokens to report at each position. Subclasses override this method.
+
+        Returns:
+            0: report only the generated token. None: report no log-probabilities.
+        """
         raise NotImplementedError
 
     def sampling(self, *, drawn_seed: int) -> dict[str, Any]:
-        """`gpu_workers.request.SamplingParameters` as plain data; what the client left out has its default there.
+        """Return the sampling settings of the generation request that a model replica gets.
 
-        `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
+        Args:
+            drawn_seed: Seed that is used if the body has no `seed`.
+
+        Returns:
+            Fields of `gpu_workers.request.SamplingParameters` as plain data. An absent field means its default.
         """
         return {
             **self.model_dump(include=set(SamplingParameters.model_fields), exclude_none=True),

@@ -1,10 +1,12 @@
-"""Structural tags as clients write them: vLLM's two shapes, and that of `StructuralTagSpecification` itself.
+"""Structural tags (constraints for free text with constrained regions) in the three formats that clients may send.
+
+The first two formats are vLLM's. The third format is the format of `StructuralTagSpecification`:
 
     {"type": "structural_tag", "triggers": [...], "structures": [{"begin", "schema", "end"}]}
     {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": [...], "tags": [...]}}
     {"type": "structural_tag", "triggers": [...], "tags": [{"begin", "content", "end"}]}
 
-`format` is the whole language of `grammar_workers.tag_formats`.
+`grammar_workers.tag_formats` defines the possible values of `format`.
 """
 
 from __future__ import annotations
@@ -30,31 +32,36 @@ Parts: Any = Field(min_length=1, max_length=MOST_PARTS)
 
 
 class Structure(StrictModel):
-    """A region in the older shape."""
+    """Constrained region of a structural tag in vLLM's older format: JSON between the fixed texts `begin` and `end`."""
 
     begin: str = Field(min_length=1)
     json_schema: JsonSchema = Field(alias="schema")
     end: str
 
     def tag(self) -> Tag:
+        """Return this region in the compiler's format: a tag whose content is the JSON Schema."""
         content = JsonSchemaSpecification.model_validate({"schema": self.json_schema})
         return Tag(begin=self.begin, content=content, end=self.end)
 
 
 class StructuralTag(StrictModel):
-    """Free text with constrained regions such as tool calls, in one of three shapes: see the module."""
+    """Constraint for free text with constrained regions, such as tool calls.
+
+    Three combinations of fields are valid: `format` alone, `triggers` with `structures`, and `triggers` with `tags`. A
+    trigger is the start of the text `begin` of a region. Where the output contains a trigger, the region must follow.
+    """
 
     type: Literal["structural_tag"]
-    format: Format | None = Field(None, description="xgrammar's and vLLM's present shape: docs/structural-tags.md.")
+    format: Format | None = Field(None, description="Current format of xgrammar and vLLM (docs/structural-tags.md).")
     structures: Annotated[list[Structure], FailFast(), Parts] | None = Field(
-        None, description="vLLM's older shape, with `triggers`."
+        None, description="Regions in vLLM's older format. Needs `triggers`."
     )
     tags: Annotated[list[Tag], FailFast(), Parts] | None = Field(
-        None, description="Regions whose content is any specification, with `triggers`."
+        None, description="Regions whose content is any specification. Needs `triggers`."
     )
     triggers: Annotated[Texts, Parts] | None = None
     at_least_one: StrictBool = Field(
-        False, description="With `tags`: the text may not end before a region is complete."
+        False, description="With `tags`: the text cannot end before one region is complete."
     )
     stop_after_first: StrictBool = Field(False, description="With `tags`: nothing follows the first region.")
 
@@ -70,6 +77,7 @@ class StructuralTag(StrictModel):
         return self
 
     def specification(self) -> GrammarSpecification:
+        """Return the structural tag in the compiler's format. All three formats of clients are converted."""
         if self.format is not None:
             return StructuralTagSpecification(format=self.format)
         tags = self.tags if self.structures is None else [structure.tag() for structure in self.structures]

@@ -1,4 +1,4 @@
-"""Bodies of other shapes that ask for a chat completion, and how places in it are called in them."""
+"""Base class of request bodies that are translated into chat completions. Locations of errors are translated back."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ from grammar_workers.strict_json import Place
 
 
 class TranslatedBody(ClientModel):
-    """A body that is translated into a chat completion, `chat`. Its tools are flat."""
+    """Base class of request bodies of other APIs that are translated into chat completions.
+
+    The fields of a function (such as `name`) are fields of the tool itself. Chat completions have them in a nested
+    object `function`.
+
+    Attributes:
+        names: Field of a chat completion -> name of the equivalent field in this body, for the locations of errors.
+        parameters: Name of the field that contains the JSON Schema of a tool's arguments in this body.
+    """
 
     ignores: ClassVar[str] = "a request"
+    # Field of a chat completion -> name of the field in this body.
     names: ClassVar[Mapping[str, str]] = {}
-    """Fields of a chat completion by the name that they have here."""
+    # Field of a tool that has the schema of the arguments.
     parameters: ClassVar[str] = "parameters"
-    """Field of a tool that holds the schema of its arguments."""
 
     _chat: ChatCompletionBody = PrivateAttr()
 
     @property
     def chat(self) -> ChatCompletionBody:
-        """The chat completion that this request is translated into."""
+        """Chat completion body into which this body was translated at its validation."""
         return self._chat
 
     def _translate(self, fields: Mapping[str, Any], message_place: Callable[[int], Place]) -> None:
-        """Make `chat` of those of its `fields` that are not None; `message_place`: where a message of it stands here.
+        """Set `chat`, from the values of `fields` that are not None. Raise `PydanticCustomError` for its first error.
 
-        Raises PydanticCustomError for its first error.
+        `message_place` returns the location in this body of the message with an index in `chat`.
         """
 
         def moved(place: Place) -> Place:
@@ -52,7 +60,15 @@ class TranslatedBody(ClientModel):
 
     @classmethod
     def in_these_words(cls, param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
-        """Field and pointer of the chat completion, by the names that this body's fields have."""
+        """Translate the location of an error from the chat completion to this body.
+
+        Args:
+            param: Field of the chat completion. None: the error has no field.
+            pointer: JSON Pointer into the value of `param`. None: the error has no pointer.
+
+        Returns:
+            (field, pointer) in this body. Each is None if the corresponding argument is None.
+        """
         if param == "tools" and pointer is not None:
             pointer = pointer.replace("/function/parameters", f"/function/{cls.parameters}", 1)
             pointer = pointer.replace("/function", "", 1)

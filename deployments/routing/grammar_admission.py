@@ -1,7 +1,12 @@
-"""How many grammars that a router has not seen ready one tenant may bring at a time.
+"""Admission of uncached grammars: limits how many uncached grammars of one tenant are in progress at a time.
 
-A new grammar costs every tier: it is compiled, sent, loaded, and its first mask rows are made. One tenant's thousands
-would take the CPUs of everybody, though each queue on the way is fair. They wait here, where waiting costs nothing.
+A grammar (compiled constraint) is *uncached* if no compiler has reported it as ready to this router in the last hour.
+An uncached grammar costs CPU time in every deployment: it is compiled, sent and loaded, and its first masks are
+computed. Without a limit, one tenant with thousands of uncached grammars could take the CPUs from all other tenants. So
+uncached grammars wait in the router, where waiting costs no CPU time.
+
+An *admission* (method `turn`) is the permission to compile one grammar. It ends when the grammar is ready or the first
+token has arrived, and after `LONGEST_TURN_S` at the latest.
 """
 
 from __future__ import annotations
@@ -19,32 +24,36 @@ from ray.util.metrics import Histogram
 from deployments.http.errors import ApiError
 from deployments.http.limits import counted
 
+# Maximum duration of an admission in seconds. Then the next grammar of the tenant is admitted, so that a slow
+# compilation does not delay it.
 LONGEST_TURN_S = 1.0
-"""After it the next may go: a grammar that takes long holds nobody up."""
 
+# Maximum number of waiting grammars per tenant, in one router.
 MOST_WAITING = 1024
-"""Of one tenant, in one router."""
 
+# Pause after an admission of a tenant with a long queue while other tenants are active, as multiples of the duration
+# of the admission. The pause lasts at least `PAUSE`, and at most `LONGEST_PAUSE` while another tenant waits for a first
+# token.
 PAUSE, LONGEST_PAUSE = 4.0, 15.0
-"""Of a long line after a turn while others are active, in lengths of the turn: at least, and while others wait for a
-first token."""
 
+# Number of waiting grammars above which the queue of a tenant is long. Grammars of a long queue get only the time that
+# other tenants leave.
 LONG_LINE = 8
-"""With more waiting, a tenant's grammars get what time the others leave."""
 
+# Seconds for which a tenant counts as active after its last request has arrived, or has been answered completely.
 ACTIVE_S = 5.0
-"""So long after its last request has been answered to its end a tenant counts as active."""
 
+# Seconds for which a grammar needs no admission after a compiler has last reported it as ready.
 KNOWN_S = 3600.0
-"""So long after it was ready last a grammar needs no turn."""
 
+# Maximum size in bytes of the cached responses of compilers about ready grammars. A response that is larger than a
+# sixteenth of this size is not cached.
 REMEMBERED_BYTES = 16 << 20
-"""Of what compilers have said about known grammars. A longer answer than a sixteenth of it is not remembered."""
+# Bytes of a cache entry in addition to the response.
 _ENTRY_BYTES = 512
-"""Bytes that an entry takes in addition to the answer."""
 
+# Maximum number of active tenants, and of cached pairs of grammar and tenant.
 MOST_REMEMBERED = 16_384
-"""Active tenants, and pairs of a known grammar and a tenant."""
 
 
 def _size(answer: bytes) -> int:
@@ -52,7 +61,7 @@ def _size(answer: bytes) -> int:
 
 
 class _Line:
-    """One tenant's: `users` have a turn or wait for one, first come, first served."""
+    """Queue of one tenant, first come, first served. `users` counts requests that are admitted or waiting."""
 
     def __init__(self, at_once: int) -> None:
         self.turns = asyncio.Semaphore(at_once)
@@ -66,7 +75,7 @@ class _Line:
 
 
 class _Turn:
-    """Has `over` called when it ends, at the latest after `LONGEST_TURN_S`."""
+    """One admission. `over` is closed when it ends, at the latest after `LONGEST_TURN_S`."""
 
     def __init__(self, tenant: str, line: _Line, over: contextlib.ExitStack) -> None:
         loop = asyncio.get_running_loop()
@@ -78,11 +87,20 @@ class _Turn:
 
 
 class NewGrammars:
-    """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
+    """Admission control for uncached grammars, and cache of the compilers' responses about ready grammars.
 
-    Where a tenant has a long line then, each of its turns is followed by a pause, which lasts until nobody else waits
-    for a first token: its grammars are for the time that is left. But a pause has an end, `LONGEST_PAUSE` times the
-    turn: somebody else always waits where many are served.
+    A grammar is a compiled constraint. It is *uncached* if no compiler has reported it as ready to this router in the
+    last hour. An *admission* is the permission to compile one grammar. A tenant (client) may have `at_once` admissions
+    at a time. While other tenants are active, the tenant may have only half as many (rounded up).
+
+    While other tenants are active, a tenant with more than 8 waiting grammars (`LONG_LINE`) pauses after each
+    admission. The pause lasts 4 times as long as the admission (`PAUSE`). If another tenant then waits for a first
+    token, the pause is extended to at most 15 times the admission (`LONGEST_PAUSE`). An object must be used in one
+    event loop only.
+
+    Args:
+        at_once: Maximum number of admissions of a tenant at a time, in this router.
+        routers: Number of router replicas. A tenant's own limit (`at_once` of `turn`) is divided by this number.
     """
 
     def __init__(self, at_once: int, routers: int = 1) -> None:
@@ -92,33 +110,61 @@ class NewGrammars:
         self._told: TTLCache[tuple[str, str], bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
-        self._waits = Histogram(
-            "turnstile_new_grammar_wait_seconds",
-            "Seconds a request with a new grammar waited for its tenant's turn.",
-            boundaries=[0.01, 0.1, 1.0, 10.0, 100.0],
+        boundaries = [0.01, 0.1, 1.0, 10.0, 100.0]
+        self._waits = (
+            Histogram(
+                "turnstile_uncached_grammar_wait_seconds",
+                "Seconds that a request with an uncached grammar waited for the admission of its tenant.",
+                boundaries=boundaries,
+            ),
+            Histogram(
+                "turnstile_new_grammar_wait_seconds",
+                "Deprecated name of `turnstile_uncached_grammar_wait_seconds`.",
+                boundaries=boundaries,
+            ),
         )
         self._served: Counter[str] = Counter()  # generations that have not ended, by tenant
         self._active: TTLCache[str, bool] = TTLCache(MOST_REMEMBERED, ACTIVE_S)
-        self._awaiting: Counter[str] = Counter()  # a first token, by tenant
+        self._awaiting: Counter[str] = Counter()  # requests that wait for a first token, by tenant
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
-        """Number of new grammars, of all tenants, that wait for a turn."""
+        """Number of uncached grammars of all tenants that wait for an admission (permission to compile)."""
         return sum(line.waiting for line in self._lines.values())
 
     def known(self, key: str, tenant: str | None = None) -> dict[str, Any] | None:
-        """Return the compiler's last answer about this ready grammar; None if it never told `tenant` so."""
+        """Return a compiler's last response about a ready grammar (compiled constraint), from the cache.
+
+        Args:
+            key: Grammar key.
+            tenant: Name of a tenant (client). The response is returned only if a compiler has reported the grammar as
+                ready to this tenant in the last hour. None: a report to any tenant is enough.
+
+        Returns:
+            A copy of the response (see `GrammarCompiler.compile`). None: the cache has no such response.
+        """
         told = self._known.get(key) if tenant is None or (key, tenant) in self._told else None
         return None if told is None else json.loads(told)
 
     def forget(self, key: str) -> None:
-        """This grammar may not be ready any more."""
+        """Remove the compiler's response about a grammar from the cache, because the grammar may no longer be ready.
+
+        Args:
+            key: Grammar key. A key that is not in the cache has no effect.
+        """
         self._known.pop(key, None)
 
     def learn(self, key: str, answer: dict[str, Any], tenant: str) -> None:
-        """This grammar is ready, a compiler tells `tenant`: it needs no turn any more, and one that it has ends."""
+        """Cache a compiler's response about a ready grammar, and end the grammar's admission (permission to compile).
+
+        Args:
+            key: Grammar key.
+            answer: Response of `GrammarCompiler.compile` with the status `ready`, as JSON data. A response of more than
+                1 MiB is not cached.
+            tenant: Name of the tenant to which the response was sent.
+        """
         self._told[key, tenant] = True
         told = json.dumps(answer).encode()
         if _size(told) <= REMEMBERED_BYTES // 16:
@@ -128,7 +174,14 @@ class NewGrammars:
 
     @contextlib.contextmanager
     def served(self, tenant: str) -> Iterator[None]:
-        """The tenant is active while something is generated for it, however long ago it asked."""
+        """Return a context in which a tenant (client) counts as active. Run a generation of the tenant in this context.
+
+        The tenant also counts as active for 5 seconds (`ACTIVE_S`) after the block. While a tenant is active, every
+        other tenant may compile only half as many uncached grammars (constraints) at a time.
+
+        Args:
+            tenant: Name of the tenant.
+        """
         with counted(self._served, tenant):
             try:
                 yield
@@ -137,11 +190,20 @@ class NewGrammars:
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str, key: str | None, at_once: int | None = None) -> AsyncIterator[None]:
-        """A turn for a grammar, until it is ready (`learn`), but not beyond the block, which ends with the first token,
-        nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
-        `ApiError` 429 where too many wait.
+        """Return a context that waits for an admission (permission to compile a grammar), and holds it in its block.
 
-        `at_once`: the tenant's own limit, of all routers together, where it is smaller than the general one.
+        The caller ends the block when the first token of the response has arrived. The admission ends earlier if the
+        grammar becomes ready (`learn`), or after one second (`LONGEST_TURN_S`). The block starts without an admission
+        if the request has no grammar, if the grammar is cached, or if another request has an admission for the grammar.
+
+        `ApiError` 429 is raised if 1024 grammars (`MOST_WAITING`) of the tenant already wait in this router.
+
+        Args:
+            tenant: Name of the tenant (client).
+            key: Grammar key. None: the request has no grammar (constraint).
+            at_once: The tenant's own limit on admissions at a time, in all routers together. This router enforces the
+                limit divided by the number of routers, at least 1, in addition to the limit of the constructor. None:
+                only the limit of the constructor applies.
         """
         self._active[tenant] = True
         if key is None or key in self._known or key in self._under_way:
@@ -154,7 +216,8 @@ class NewGrammars:
         try:
             came = asyncio.get_running_loop().time()
             turn = _Turn(tenant, line, await self._wait(line, tenant))
-            self._waits.observe(turn.began - came)
+            for histogram in self._waits:
+                histogram.observe(turn.began - came)
             if key in self._known or self._under_way.setdefault(key, turn) is not turn:
                 self._end(turn)  # another request has brought the same grammar in the meantime
             try:
@@ -170,7 +233,7 @@ class NewGrammars:
                 del self._lines[tenant]
 
     async def _wait(self, line: _Line, tenant: str) -> contextlib.ExitStack:
-        """What ends the turn that this waits for."""
+        """Wait for the admission. Return the stack whose closing ends it."""
         if line.waiting >= MOST_WAITING:
             raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
         line.waiting += 1
@@ -199,7 +262,7 @@ class NewGrammars:
                 self._arrived = asyncio.Event()
 
     def _end(self, turn: _Turn) -> None:
-        """Ends a turn, after a pause where its line is long. Does nothing the second time."""
+        """End an admission, after a pause if the queue is long. The second call has no effect."""
         if turn.timer.cancelled():
             return
         turn.timer.cancel()

@@ -1,4 +1,7 @@
-"""`/v1/grammars`: compiling ahead of the first request, and asking what became of it."""
+"""Endpoints of `/v1/grammars`: compile a constraint before its first use, get a grammar's status, delete a grammar.
+
+A grammar is a compiled constraint. Responses contain the *grammar key*, by which later requests name the grammar.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
-from deployments.http import examples
+from deployments.generation import Grammar
 from deployments.http.client_fields import ClientModel
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ERRORS, ApiError, errors
+from deployments.http.examples import EXAMPLES
 from deployments.http.fields import contradiction
 from deployments.http.limits import LimitedCaller
 from deployments.http.strict_json import StrictJsonRoute
@@ -21,25 +25,31 @@ from deployments.http.tenants import Caller, Tenant
 from deployments.http.unenforced import Unenforced, headers_of
 from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.routing.grammar_keys import GrammarKeys
-from deployments.routing.tiers import Grammar, Tiers
+from deployments.routing.tiers import Tiers
 from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import GrammarSpecification
 
 logger = get_logger(SERVE)
 
-Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key, as an answer's `grammar.key` has it.")]
+Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key: the field `grammar.key` of a response.")]
 
 
 class GrammarBody(ClientModel):
-    """Body of `POST /v1/grammars`: one constraint, in any of its three spellings."""
+    """Body of `POST /v1/grammars`: one constraint, in one of three formats."""
 
     renames: ClassVar[str] = "a body of /v1/grammars"
-    response_format: ResponseFormat | None = Field(None, description="OpenAI's spelling.")
-    structured_outputs: StructuredOutputs | None = Field(None, description="vLLM's spelling.")
-    specification: GrammarSpecification | None = Field(None, description="The grammar library's own spelling.")
+    response_format: ResponseFormat | None = Field(None, description="Constraint in OpenAI's format.")
+    structured_outputs: StructuredOutputs | None = Field(None, description="Constraint in vLLM's format.")
+    specification: GrammarSpecification | None = Field(
+        None, description="Constraint in the format of Turnstile's grammar compiler."
+    )
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
-    wait: StrictBool = Field(True, description="Answer when it is compiled; else at once with 202.")
+    wait: StrictBool = Field(
+        True,
+        description="`true`: the server responds when the grammar is compiled. `false`: it "
+        "responds immediately with HTTP 202.",
+    )
 
     @model_validator(mode="after")
     def _one(self) -> GrammarBody:
@@ -53,7 +63,12 @@ class GrammarBody(ClientModel):
     _SPELLINGS = ("response_format", "structured_outputs", "specification")
 
     def constraint(self) -> tuple[GrammarSpecification | None, str]:
-        """The specification, None where the field asks for free text or a key, and the field's name."""
+        """Return the constraint as a specification for the compiler, and the name of the field that contains it.
+
+        Returns:
+            (specification, field), such as `(RegexSpecification(...), "structured_outputs")`. The specification is None
+            if the field requests free text, or if it has only the key of a compiled grammar.
+        """
         for name in self._SPELLINGS[:2]:
             if (spelled := getattr(self, name)) is not None:
                 return spelled.specification(), name
@@ -61,40 +76,53 @@ class GrammarBody(ClientModel):
 
 
 class PlaceCost(BaseModel):
-    """A place of a specification that takes time to compile."""
+    """Part of a constraint that is slow to compile, with advice on how to change this part."""
 
-    place: str = Field(description="JSON Pointer, or line and column of a grammar's rule; `#` is the whole.")
-    seconds: float = Field(description="CPU time spent there, without places inside.")
-    change: str = Field(description="What to change there.")
+    place: str = Field(
+        description="Location in the specification: a JSON Pointer, or the line and column of a "
+        "grammar's rule. `#`: the whole specification."
+    )
+    seconds: float = Field(description="CPU time in seconds for this location, without the locations inside of it.")
+    change: str = Field(description="Change of the specification that makes compilation faster.")
 
 
 class GrammarStatus(BaseModel):
-    """What is known about one grammar."""
+    """Status of one grammar (compiled constraint): `queued`, `compiling` or `ready`.
 
-    key: str = Field(description="Name it in `structured_outputs.key` instead of sending the specification.")
+    With `ready`, the object also has times and sizes.
+    """
+
+    key: str = Field(
+        description="Grammar key. A request may send it in `structured_outputs.key` instead of the constraint."
+    )
     object: Literal["grammar"] = "grammar"
     status: Literal["queued", "compiling", "ready"]
-    source: str | None = Field(None, description="Where it was found: a tier of the store, or `compiled`.")
-    seconds: float | None = Field(None, description="How long this request waited for it.")
+    source: str | None = Field(None, description="Level of the store that had the grammar, or `compiled`.")
+    seconds: float | None = Field(None, description="Seconds for which this request waited for the grammar.")
     owner: str | None = Field(
-        None, description="The tenant it was compiled for; told to that one and to administrators."
+        None,
+        description="Tenant whose request compiled the grammar. Only this tenant and administrators see the field.",
     )
-    notes: list[str] | None = Field(None, description="What the compiler ignored, as the specification says.")
+    notes: list[str] | None = Field(None, description="Warnings of the compiler, such as ignored keywords.")
     unenforced: list[Unenforced] | None = Field(
-        None, description="Keywords that are not enforced, where `on_unsupported` is `report`."
+        None, description="With `on_unsupported: report`: keywords that are not enforced."
     )
-    automaton_states: int | None = Field(None, description="States of the byte automaton.")
-    artifact_bytes: int | None = Field(None, description="Size of the stored automaton, compressed.")
-    compile_seconds: float | None = Field(None, description="Time that compiling took, wherever it was.")
-    first_mask_seconds: float | None = Field(None, description="Time that the first mask took behind that.")
-    memory_bytes: int | None = Field(None, description="Memory of the automaton with its first mask.")
+    automaton_states: int | None = Field(None, description="Number of states of the automaton.")
+    artifact_bytes: int | None = Field(None, description="Size in bytes of the stored automaton, compressed.")
+    compile_seconds: float | None = Field(
+        None, description="Duration of the compilation in seconds, by whichever server compiled the grammar."
+    )
+    first_mask_seconds: float | None = Field(
+        None, description="Seconds for computing the first mask after the compilation."
+    )
+    memory_bytes: int | None = Field(None, description="Memory in bytes of the automaton with its first mask.")
     costs: list[PlaceCost] | None = Field(
-        None, description="The three places where compiling took longest, and what to change there."
+        None, description="The three locations with the longest compile time, and a change for each."
     )
 
 
 class Discarded(BaseModel):
-    """Answer of `DELETE /v1/grammars/{key}`."""
+    """Response of `DELETE /v1/grammars/{key}` after the grammar has been deleted."""
 
     key: str
     object: Literal["grammar"] = "grammar"
@@ -105,7 +133,13 @@ _DISCARDING = errors({403: "The grammar belongs to another tenant.", 409: "The g
 
 
 class Grammars:
-    """What the paths do."""
+    """Request handlers of the `/v1/grammars` endpoints.
+
+    Args:
+        tiers: Client of the grammar compilers and the model replicas.
+        keys: Computes grammar keys, which are hashes of constraints.
+        timeout_s: Time limit in seconds of a compilation that runs in the background (`wait: false`).
+    """
 
     def __init__(self, tiers: Tiers, keys: GrammarKeys, *, timeout_s: float) -> None:
         self._tiers = tiers
@@ -114,9 +148,9 @@ class Grammars:
         self._background: set[asyncio.Task[Any]] = set()
 
     async def compile(
-        self, body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
+        self, body: Annotated[GrammarBody, Body(openapi_examples=EXAMPLES["/v1/grammars"])], tenant: LimitedCaller
     ) -> Response:
-        """Compile a constraint before the first request needs it."""
+        """Compile a constraint before its first use. With `wait: false`, respond at once (202, or 200 if ready)."""
         specification, param = body.constraint()
         assert specification is not None
         grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
@@ -131,11 +165,14 @@ class Grammars:
         return _answer(_known(status, param), tenant, accepted=True)
 
     async def status(self, key: Key, tenant: Caller) -> Response:
-        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
+        """Return the status of a grammar (compiled constraint).
+
+        HTTP 404: the client has no grammar with this key. HTTP 400: the constraint was rejected.
+        """
         return _answer(_known(await self._status(key, tenant, "key"), "key"), tenant)
 
     async def discard(self, key: Key, tenant: Caller) -> Response:
-        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
+        """Delete a grammar. HTTP 403: another client owns it. 404: it does not exist. 409: it is being compiled."""
         found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
         if found["status"] == "forbidden":
             raise ApiError(403, "the grammar belongs to another tenant", param="key", code="not_owner")
@@ -146,7 +183,7 @@ class Grammars:
         return JSONResponse(Discarded(key=key).model_dump())
 
     async def _status(self, key: str, tenant: Tenant, param: str) -> dict[str, Any]:
-        """A status, of which what is not enforced is data of `Unenforced`."""
+        """Return the status of a grammar, with `unenforced` as data of `Unenforced`."""
         status = await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
         if "unenforced" in status:
             status = {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
@@ -157,11 +194,15 @@ class Grammars:
             async with Deadline(self._timeout_s).bounds():
                 await self._tiers.compile(grammar, tenant)
         except ApiError as error:
-            logger.info("grammar %s: %s", grammar.key, error.detail.message)
+            logger.info("compilation failed: key=%s error=%s", grammar.key, error.detail.message)
 
 
 def grammar_routes(grammars: Grammars) -> APIRouter:
-    """The paths around `grammars`."""
+    """Return the FastAPI routes of `/v1/grammars`: `POST` (compile), `GET /{key}` (status), `DELETE /{key}` (delete).
+
+    Args:
+        grammars: Handlers of the requests: its methods `compile`, `status` and `discard`.
+    """
     api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
 
     not_ready = {"model": GrammarStatus, "description": "Not ready yet."}

@@ -1,9 +1,8 @@
-"""The operations of the HTTP paths: a checked body becomes a generation in both tiers, and an answer."""
+"""HTTP handlers of the router. They convert request bodies to generation requests, and outputs to responses."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import time
@@ -18,31 +17,33 @@ from pydantic import BaseModel
 from deployments.anthropic.answer import MessagesAnswer, TokenCount
 from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import AppArguments
-from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
-from deployments.http import examples
+from deployments.event_stream import EventStream
+from deployments.generation import Generation, Grammar
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError, Places
-from deployments.http.event_stream import EventStream
+from deployments.http.examples import EXAMPLES
 from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from deployments.http.tenants import Caller, Tenant
 from deployments.http.unenforced import headers_of
-from deployments.openai.completions import Answer
+from deployments.openai.chat_format import ChatFormat
+from deployments.openai.completions import Answer, Begun
+from deployments.openai.constraints import banned_specification
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.openai.responses.answer import ResponsesAnswer
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
-from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.routing.tiers import Tiers
 from deployments.status.reports import RecentReports
 from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.service.memory_guard import GUARD, ProcessFullError
-from grammar_workers.specification import BannedWordsSpecification, GrammarSpecification
+from grammar_workers.specification import GrammarSpecification
 from grammar_workers.tracing import Span, tracing
 
 HEALTH_TIMEOUT_S = 5.0
@@ -50,7 +51,11 @@ MAX_SHOWN_NAME = 200
 
 
 class ModelCard(BaseModel):
-    """One served model."""
+    """Model or LoRA adapter that a request can name in the field `model`.
+
+    `created` is the Unix time at which the router started. `max_model_len` is the maximum number of tokens of prompt
+    and output together.
+    """
 
     id: str
     object: str
@@ -60,29 +65,32 @@ class ModelCard(BaseModel):
 
 
 class ModelList(BaseModel):
-    """Answer of `GET /v1/models`."""
+    """Response of `GET /v1/models`: the model and its LoRA adapters."""
 
     object: str
     data: list[ModelCard]
 
 
 class Health(BaseModel):
-    """Answer of `GET /health`."""
+    """Response of `GET /health` with HTTP status 200. `status` is always `ok`."""
 
     status: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Begun:
-    """A generation that runs until it is closed; `readers` has one for each choice of a chat, and none otherwise."""
-
-    request_id: str
-    generation: Generation
-    readers: list[OutputParser]
-
-
 class Service:
-    """What the paths do; one per router replica."""
+    """Request handlers of the HTTP paths of one router replica (process of the HTTP ingress).
+
+    Args:
+        tiers: Client of the grammar compilers and model replicas.
+        args: Arguments of the whole application.
+
+    Attributes:
+        model: Name of the served model in requests.
+        system_fingerprint: Text in responses that identifies the version of the server and the model.
+        grammars: Request handlers of `/v1/grammars`.
+        reports: Cached reports of all compilers and model replicas, for the status page.
+        seen_grammars: Constraints and rejections of this router, for the status page.
+    """
 
     def __init__(self, tiers: Tiers, args: AppArguments) -> None:
         self._tiers = tiers
@@ -91,7 +99,7 @@ class Service:
         self.system_fingerprint = f"fp_{hashlib.sha256(f'{version()} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
         self._chat_format: ChatFormat | None = None
-        self._max_length: int | None = None
+        self._max_model_len: int | None = None
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
         self.grammars = Grammars(tiers, self._keys, timeout_s=args.router.timeout_s)
         self.reports = RecentReports(tiers.reports)
@@ -99,20 +107,20 @@ class Service:
 
     async def chat_completions(
         self,
-        body: Annotated[ChatCompletionBody, Body(openapi_examples=examples.CHAT_COMPLETIONS)],
+        body: Annotated[ChatCompletionBody, Body(openapi_examples=EXAMPLES["/v1/chat/completions"])],
         request: Request,
         tenant: LimitedCaller,
     ) -> Response:
-        """Answer a conversation, under a constraint if one is given."""
+        """Reply to a conversation, under a constraint if the body has one. With `stream`, send server-sent events."""
         return await self._complete(body, request, tenant)
 
     async def completions(
         self,
-        body: Annotated[CompletionBody, Body(openapi_examples=examples.COMPLETIONS)],
+        body: Annotated[CompletionBody, Body(openapi_examples=EXAMPLES["/v1/completions"])],
         request: Request,
         tenant: LimitedCaller,
     ) -> Response:
-        """Continue a prompt, under a constraint if one is given."""
+        """Continue each prompt, under a constraint if the body has one. With `stream`, send server-sent events."""
         return await self._complete(body, request, tenant)
 
     async def _complete(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
@@ -121,20 +129,11 @@ class Service:
         begun = await self.begin(body, request, tenant)
         if isinstance(body, CompletionBody):
             await self._begin_others(body, begun.generation, request, tenant)
-        answer = Answer(
-            body,
-            begun.generation,
-            begun.readers,
-            request_id=begun.request_id,
-            model=self._asked_model(body.model),
-            system_fingerprint=self.system_fingerprint,
-        )
-        return await _sent(answer, body.stream, begun.generation)
+        return await _sent(Answer(body, begun, self.system_fingerprint), body.stream, begun.generation)
 
     async def _begin_others(
         self, body: CompletionBody, generation: Generation, request: Request, tenant: Tenant
     ) -> None:
-        """Begin the generations of all prompts but the first, and join them to its own."""
         try:
             for prompt in body.prompts[1:]:
                 other = await self.begin(body.model_copy(update={"prompt": prompt}), request, tenant)
@@ -147,11 +146,11 @@ class Service:
 
     async def responses(
         self,
-        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        body: Annotated[ResponsesBody, Body(openapi_examples=EXAMPLES["/v1/responses"])],
         request: Request,
         tenant: LimitedCaller,
     ) -> Response:
-        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
+        """Generate a response in the format of OpenAI's Responses API, under a constraint if the body has one."""
         while True:
             try:
                 begun = await self.begin(body.chat, request, tenant)
@@ -161,33 +160,30 @@ class Service:
                 if not (too_long and body.truncation == "auto" and body.drop_oldest()):
                     raise error.move(body.in_these_words) from error
         begun.generation.tell_places(body.in_these_words)
-        (reader,) = begun.readers
-        model = self._asked_model(body.model)
-        answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
-        return await _sent(answer, body.stream, begun.generation)
+        return await _sent(ResponsesAnswer(body, begun), body.stream, begun.generation)
 
     async def messages(
         self,
-        body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
+        body: Annotated[MessagesBody, Body(openapi_examples=EXAMPLES["/v1/messages"])],
         request: Request,
         tenant: LimitedCaller,
     ) -> Response:
-        """Answer a conversation in the shape of Anthropic's API, under a constraint if one is given."""
+        """Generate a response in the format of Anthropic's Messages API, under a constraint if the body has one."""
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
             raise error.move(body.in_these_words) from error
         begun.generation.tell_places(body.in_these_words)
-        (reader,) = begun.readers
-        answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
-        response = await _sent(answer, body.stream, begun.generation)
+        response = await _sent(MessagesAnswer(begun), body.stream, begun.generation)
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
     async def count_tokens(
-        self, body: Annotated[CountTokensBody, Body(openapi_examples=examples.COUNT_TOKENS)], tenant: LimitedCaller
+        self,
+        body: Annotated[CountTokensBody, Body(openapi_examples=EXAMPLES["/v1/messages/count_tokens"])],
+        tenant: LimitedCaller,
     ) -> Response:
-        """Count the tokens of the prompt of a message."""
+        """Count the prompt tokens of a conversation in the format of Anthropic's Messages API. Nothing is generated."""
         try:
             self._asked_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
@@ -196,9 +192,18 @@ class Service:
         return JSONResponse(TokenCount(input_tokens=counted["count"]).model_dump())
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
-        """Check a request against the served model and start it. Raises `ApiError`.
+        """Check that the served model supports a request, and start its generation. An OpenTelemetry span records both.
 
-        It is a span of its own, part of the client's where that says so by W3C's header.
+        Args:
+            body: The validated body: a chat completion or a text completion.
+            request: The HTTP request. Its ID, its deadline and its header `traceparent` (parent of the span) are used.
+            tenant: Client that has sent the request. Its limits apply, and it may use its grammars (constraints).
+
+        Returns:
+            The started generation, with the first event of each choice (output). The caller must close the generation.
+
+        Raises:
+            ApiError: The request is rejected (4xx), the server is full (429), or a deployment has failed (5xx).
         """
         span = tracing("router").begin("request", request.headers.get("traceparent"))
         try:
@@ -217,10 +222,10 @@ class Service:
             deadline.set(body.timeout_s, "timeout_s")
         name = self._asked_model(body.model)
         request_id = sent_request_id(request) or uuid.uuid4().hex
-        # Of a request that gives none: repeated with its id it gives the same tokens, whatever broke before.
+        # Seed of a request without one. A request that is repeated with the same id gets the same tokens.
         drawn_seed = int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:8], "big") >> 1
         self._check_size(body.sent_characters(), "messages" if isinstance(body, ChatCompletionBody) else "prompt")
-        # Clients choose ids, also those of others: what the replicas go by is made here.
+        # Clients choose their ids, which may not be unique. So the replicas get an id that is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
         generation_request["traceparent"] = span.traceparent
         if name != self.model:
@@ -246,18 +251,17 @@ class Service:
             deadline=deadline,
         )
         generation.span = span
-        return Begun(request_id, generation, readers)
+        return Begun(request_id, name, generation, readers)
 
     async def tokenize(
-        self, body: Annotated[TokenizeBody, Body(openapi_examples=examples.TOKENIZE)], tenant: LimitedCaller
+        self, body: Annotated[TokenizeBody, Body(openapi_examples=EXAMPLES["/tokenize"])], tenant: LimitedCaller
     ) -> Response:
-        """The tokens of a prompt; of a conversation those that a chat completion would count."""
+        """Tokenize a text, or the prompt that the chat template makes from a conversation."""
         self._asked_model(body.model)
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
         return JSONResponse(await self._tokens(body.request(prompt), tenant))
 
     async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
-        """The prompt of a chat completion as replicas take it."""
         self._check_size(chat.sent_characters(), "messages")
         return chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
 
@@ -267,37 +271,37 @@ class Service:
         return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
     async def detokenize(
-        self, body: Annotated[DetokenizeBody, Body(openapi_examples=examples.DETOKENIZE)], tenant: LimitedCaller
+        self, body: Annotated[DetokenizeBody, Body(openapi_examples=EXAMPLES["/detokenize"])], tenant: LimitedCaller
     ) -> Response:
-        """The text of tokens."""
+        """Convert token IDs to text with the model's tokenizer."""
         self._asked_model(body.model)
         return JSONResponse(await self._tiers.detokenize(body.tokens, tenant.name))
 
     async def models(self, tenant: Caller) -> dict[str, Any]:
-        """The served models."""
+        """List the served model and its LoRA adapters, in OpenAI's format."""
         cards = [await self._card(name) for name in self._args.model_names]
         return ModelList(object="list", data=cards).model_dump()
 
     async def model_card(
         self, name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
     ) -> dict[str, Any]:
-        """One served model."""
+        """Return the description of the served model or of a LoRA adapter. An unknown name gets HTTP 404."""
         self._asked_model(name)
         return (await self._card(name)).model_dump()
 
     async def _card(self, name: str) -> ModelCard:
-        if self._max_length is None:  # which no replica changes
-            self._max_length = int((await self._tiers.replica_info())["max_length"])
+        if self._max_model_len is None:  # it is the same in all replicas
+            self._max_model_len = int((await self._tiers.replica_info())["max_model_len"])
         return ModelCard(
             id=name,
             object="model",
             created=self._started,
             owned_by="turnstile",
-            max_model_len=self._max_length,
+            max_model_len=self._max_model_len,
         )
 
     def _asked_model(self, name: str | None) -> str:
-        """The model that a request names; None: the served one. Raises `ApiError` 404 for another model."""
+        """Return the model that a request names; None: the default. Raise `ApiError` 404 for an unknown model."""
         if name is None:
             return self.model
         if name not in self._args.model_names:
@@ -306,20 +310,20 @@ class Service:
         return name
 
     async def health(self) -> dict[str, str]:
-        """200 once the next request will be answered at full speed."""
+        """Return HTTP 200 if a compiler and a model replica respond (or are full) within 5 s, otherwise HTTP 503."""
         # Replicas join the routing table only once they are warm.
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await asyncio.gather(self._tiers.compiler_info(), self._tiers.replica_info())
         except ApiError as error:
-            if error.status != 429:  # full means working
+            if error.status != 429:  # a server at its capacity is healthy
                 raise
         except Exception as error:
             raise ApiError(503, "not ready", code="not_ready") from error
         return {"status": "ok"}
 
     def _check_prompt(self, generation_request: dict[str, Any]) -> None:
-        """Raises `ApiError` 400 for a prompt that would keep the tokenizer busy for long."""
+        # A prompt above the limit would block the tokenizer for long.
         param = "prompt" if generation_request["messages"] is None else "messages"
         parts = [generation_request[param], generation_request.get("tools")]
         size = sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts if part is not None)
@@ -357,9 +361,8 @@ class Service:
             if chat_format is not None:
                 specification, places = chat_format.dialect.in_text(specification)
         elif body.banned_words is not None and self._args.replica.engine.kind == "vllm":
-            # vLLM takes no token back: there the words cannot come up.
-            banned, param = body.banned_words.model_dump(), "banned_words"
-            specification = BannedWordsSpecification.model_validate(banned)
+            # vLLM cannot roll tokens back, so the words are excluded by a constraint there.
+            specification, param = banned_specification(body.banned_words), "banned_words"
         else:
             return None
         if thinks and chat_format is not None:
@@ -368,7 +371,6 @@ class Service:
 
 
 def _check_memory() -> None:
-    """Raises `ApiError` 503 while this router is full."""
     try:
         GUARD.check()
     except ProcessFullError as error:
@@ -378,7 +380,6 @@ def _check_memory() -> None:
 async def _sent(
     answer: Answer | ResponsesAnswer | MessagesAnswer, stream: bool | None, generation: Generation
 ) -> Response:
-    """The answer as a stream, or whole."""
     if stream:
         return EventStream(answer.blocks(), generation)
     async with aclosing(generation):

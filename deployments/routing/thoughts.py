@@ -1,7 +1,10 @@
-"""Thoughts of a bounded length: where a model thinks for too long, the end of its thoughts is written in its stead.
+"""Limit on the reasoning tokens of a response. The router ends the reasoning at the limit.
 
-thoughts, `most` tokens at most  |  <end of thoughts>  |  answer
--- one generation, broken off --                       -- another one, which goes on behind both --
+A limited response consists of two generations. The router stops the first generation at the limit. It inserts the end
+marker of the reasoning (such as `</think>`), and starts a second generation, which continues after the marker:
+
+    reasoning, `most` tokens at most  |  end of reasoning  |  answer
+    '---------- first generation, stopped -----------'       '-- second generation --'
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from deployments.chat.thinking import ThoughtsLimit
 
 Event = dict[str, Any]
 
+# Maximum number of bytes in a character, and so of tokens that share a character.
 _LONGEST_CHARACTER = 4
-"""Bytes of a character, so the most tokens that it is cut into."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -26,12 +29,26 @@ async def limited(
     encode: Callable[[str], Awaitable[list[int]]],
     decode: Callable[[list[int]], Awaitable[str]],
 ) -> AsyncGenerator[Event, None]:
-    """The events of `generate(request)` with thoughts of at most `limit.most` tokens; the end of thoughts is none.
+    """Run a generation whose reasoning (text before the answer) has at most `limit.most` tokens.
 
-    `generate` goes on behind `emitted_token_ids`; `encode` and `decode` are the model's.
+    At the limit, the running generation is stopped, and the text `limit.closes` (end marker of the reasoning) is
+    inserted. A second generation then continues after the inserted text. The tokens of `limit.closes` count toward
+    `max_tokens`, but not toward `limit.most`.
+
+    Args:
+        limit: Maximum number of reasoning tokens, and the text that ends the reasoning.
+        request: Generation request as plain data (`gpu_workers.request.GenerationRequest`); not changed.
+        generate: Function that starts a generation for a request. The generation continues after the tokens
+            `emitted_token_ids` of the request.
+        encode: Function that converts text to token IDs with the model's tokenizer.
+        decode: Function that converts token IDs to text with the model's tokenizer.
+
+    Yields:
+        Events of one output (`text`, `token_ids`, `finish_reason`, ...), as `generate` yields them. Only the last event
+        has a finish reason. It is `length` if `max_tokens` leaves no tokens after the inserted text.
     """
     text, emitted = "", list[int]()
-    # The last tokens before the limit wait: where they end inside of a character, they are taken back.
+    # The last events before the limit are held back: tokens that end inside a character are dropped.
     held: list[Event] = []
     async with aclosing(generate(request)) as events:
         async for event in events:
@@ -53,7 +70,7 @@ async def limited(
         else:
             return
     last = {**event, "finish_reason": None}
-    # Events may bring several tokens: how they are cut depends on the replica's load, where thoughts end must not.
+    # The number of tokens per event depends on the load of the replica. The end of the reasoning must not depend on it.
     kept = [token for one in (*held, event) for token in one["token_ids"]][: limit.most - len(emitted)]
     if (more := await _whole_characters(emitted, kept, decode)) is not None:
         yield {**last, "text": more, "token_ids": kept}
@@ -76,7 +93,7 @@ def _tokens(events: list[Event]) -> int:
 async def _whole_characters(
     emitted: list[int], kept: list[int], decode: Callable[[list[int]], Awaitable[str]]
 ) -> str | None:
-    """The text that `kept` adds to `emitted`, whose last tokens are taken out where they end inside of a character."""
+    """Return the text that `kept` adds to `emitted`. Remove tokens from the end of `kept` that cut a character."""
     before = (await decode(emitted)).rstrip(_REPLACEMENT) if emitted else ""
     while kept:
         text = await decode([*emitted, *kept])

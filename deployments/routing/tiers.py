@@ -1,12 +1,15 @@
-"""One request through both tiers: a new grammar first, and where it takes long, the prompt meanwhile.
+"""Client of the two deployments behind the router: the grammar compilers and the model replicas.
 
-                     +-- compile(key, specification) --> ready, maybe with the artifact | refused
+`start_generation` compiles an uncached grammar (constraint) first. The result is the *artifact* (stored automaton). The
+model replica is called when the grammar is ready, but after 10 ms at the latest:
+
+                     +-- compile(key, specification) --> ready, maybe with the artifact | rejected
     start_generation |         `-- within 10 ms --.                                               --> Generation
                      +-- ... or later ----------- generate(request) --> first event, ...
 
-Nothing has been sent to the client when `start_generation` returns or raises, so a refusal can still become a 400.
-A replica that dies is replaced behind the client's back: compiling is idempotent, and a generation is repeated with the
-tokens it has already emitted, which the next replica replays before it goes on.
+Nothing is sent to the client before `start_generation` returns, so an error can still become a response with HTTP 400.
+If a replica fails, the call is repeated on another replica, and the client sees no error. A repeated generation gets
+the tokens that it has already emitted, and continues after them. Compiling is idempotent.
 """
 
 from __future__ import annotations
@@ -17,107 +20,40 @@ import dataclasses
 import functools
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from deployments.chat.thinking import ThoughtsLimit
+from deployments.generation import Event, Generation, Grammar, cancelled
 from deployments.http.deadline import Deadline
-from deployments.http.errors import ApiError, Places, in_the_body
-from deployments.http.unenforced import InTheseWords, in_words
+from deployments.http.errors import ApiError, in_the_body
+from deployments.http.unenforced import in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.thoughts import limited
-from deployments.status.seen_grammars import Seen, SeenGrammars
+from deployments.status.seen_grammars import SeenGrammars
 from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
 from grammar_workers.logs import SERVE, get_logger
-from grammar_workers.tracing import Span, Timing
 
 logger = get_logger(SERVE)
 
-Event = dict[str, Any]
-"""What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`, maybe `reports`; or `error`."""
-
 
 class ReplicaClosingError(Exception):
-    """A replica said that it cannot finish a generation because it is shutting down."""
+    """A model replica cannot finish a generation, because the replica is shutting down. The call is repeated."""
 
 
 COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
+# Seconds to wait for reports of the replicas.
 REPORT_TIMEOUT_S = 3.0
+# Seconds for which an uncached grammar is compiled before its generation starts. Most grammars are ready by then, and
+# the artifact is sent together with the generation request.
 HEAD_START_S = 0.01
-"""So long a new grammar compiles before its generation begins: mostly enough, and the artifact travels with it."""
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Grammar:
-    """A constraint on its way through the tiers, `specification` None where the client named only its key.
-
-    `specification` is a `grammar_workers.service.job`. `param` is the HTTP field it came from, `places` as in
-    `ApiError.of_grammar`.
-    """
-
-    key: str
-    specification: dict[str, Any] | None
-    param: str
-    places: Places = ()
-    only_own: bool = False
-    """The key must be one of the tenant's."""
-    seen: Seen = dataclasses.field(default_factory=Seen)
-    """The specification in words, for people."""
-
-
-@dataclasses.dataclass
-class Generation:
-    """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
-
-    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what `Tiers.compile` returned. `span`
-    is over with the generation, `timings` are parts of it.
-    """
-
-    first: list[Event]
-    rest: list[AsyncGenerator[Event, None]]
-    grammar: dict[str, Any] | None
-    span: Span = dataclasses.field(default_factory=Span)
-    timings: list[Timing] = dataclasses.field(default_factory=list)
-
-    async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        """Every event with its choice's number as `index`, as they come."""
-        for index, event in enumerate(self.first):
-            yield {**event, "index": index}
-        if len(self.rest) == 1:
-            async for event in self.rest[0]:
-                yield {**event, "index": 0}
-            return
-        coming = {asyncio.ensure_future(anext(rest)): index for index, rest in enumerate(self.rest)}
-        try:
-            while coming:
-                done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
-                for call in done:
-                    index = coming.pop(call)
-                    try:
-                        event = call.result()
-                    except StopAsyncIteration:
-                        continue
-                    yield {**event, "index": index}
-                    coming[asyncio.ensure_future(anext(self.rest[index]))] = index
-        finally:
-            await _cancelled(coming)
-
-    def tell_places(self, words: InTheseWords) -> None:
-        """Name what is not enforced by the words of another body than that of a chat completion."""
-        if self.grammar is not None:
-            self.grammar = {**self.grammar, "unenforced": in_words(self.grammar["unenforced"], words)}
-
-    async def aclose(self) -> None:
-        for rest in self.rest:
-            await rest.aclose()
-        self.span.end(self.timings)
 
 
 def _is_about_grammar(error: BaseException | None) -> bool:
@@ -125,11 +61,20 @@ def _is_about_grammar(error: BaseException | None) -> bool:
 
 
 class Tiers:
-    """The two tiers by their handles.
+    """Client of the grammar compilers and the model replicas, in one router replica (process of the HTTP ingress).
+
+    If a replica is lost during a call, the call is repeated on another replica. Methods that call a deployment raise
+    `ApiError` 429 if all replicas of the deployment are full.
 
     Args:
-        new_grammars: How many new grammars of one tenant may be under way.
-        routers: Number of router replicas, among which a tenant's own limit is divided.
+        compiler: Handle of the deployment `GrammarCompiler`.
+        replica: Handle of the deployment `ModelReplica`.
+        new_grammars: Maximum number of uncached grammars (constraints that must be compiled) of one tenant (client) in
+            progress in this router. Further grammars of the tenant wait.
+        routers: Number of router replicas. A tenant's own limit (see `start_generation`) is divided by this number.
+
+    Attributes:
+        seen_grammars: Grammars and rejections of this router, for the status page.
     """
 
     def __init__(
@@ -153,12 +98,28 @@ class Tiers:
         new_grammars: int | None = None,
         deadline: Deadline | None = None,
     ) -> Generation:
-        """Call both tiers; return when the grammar is ready and each choice's first event is there.
+        """Compile the constraint, start one generation per choice (output), and wait for the first event of each.
 
-        A grammar that is new waits for its turn, and compiles for `HEAD_START_S` before a replica is asked; one that
-        has been ready before waits for no compiler. Raises `ApiError` as soon as either tier refuses; the other calls
-        are cancelled then, as they are when the client goes away (`asyncio.CancelledError`). `deadline` bounds the
-        whole generation; None: by the request's `timeout_s`.
+        An uncached grammar (constraint that must be compiled) may have to wait for other uncached grammars of its
+        tenant. Its compilation starts at most 10 ms before the calls to model replicas. A cached grammar does not wait
+        for a compiler.
+
+        `ApiError` is raised if a compiler or a replica rejects the request, or (408) if the deadline passes. All calls
+        are then canceled. They are also canceled if this call is canceled (`asyncio.CancelledError`).
+
+        Args:
+            request: Generation request as plain data (`gpu_workers.request.GenerationRequest`); not changed.
+            grammar: The constraint. None: free text.
+            tenant: Name of the tenant (client) that has sent the request.
+            choices: Number of outputs that are generated in parallel.
+            thoughts: Limit on reasoning tokens. None: no limit.
+            new_grammars: The tenant's own limit on uncached grammars in progress, in all routers together. None: only
+                the limit of the constructor applies.
+            deadline: Time limit of the whole generation. None: the limit is `timeout_s` of `request`, from now on.
+
+        Returns:
+            The running generation. Its constraint is compiled, and it has the first event of each choice. The caller
+            must close it.
         """
         deadline, started = deadline or Deadline(request.get("timeout_s"), "timeout_s"), time.monotonic()
         key = None if grammar is None else grammar.key
@@ -180,7 +141,7 @@ class Tiers:
         only_to = tenant if grammar is not None and grammar.only_own else None
         known = None if grammar is None else self._new_grammars.known(grammar.key, only_to)
         is_new = grammar is not None and known is None
-        if grammar is not None and known is not None:  # a compiler has said already whose it is
+        if grammar is not None and known is not None:  # a compiler has checked before that it is the tenant's
             grammar = dataclasses.replace(grammar, only_own=False)
         compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
         events: list[AsyncGenerator[Event, None]] = []
@@ -189,13 +150,16 @@ class Tiers:
             if is_new:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
+            if grammar is not None:
+                named = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
+                request = {**request, "grammar": {**named, "artifact": artifact}}
             for index in range(choices):
                 choice = {**request, "choice_index": index, "tenant": tenant}
-                events.append(self._events(choice, grammar, artifact, tenant, thoughts, deadline))
+                events.append(self._events(choice, thoughts, deadline))
                 first.append(asyncio.ensure_future(anext(events[-1])))
             calls: list[asyncio.Future[Any]] = [compiled, *first] if known is None else [*first]
             done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-            # The compiler explains a refused grammar better than the replica, which may have heard of it sooner.
+            # The compiler's error is more precise than the replica's, which may arrive earlier.
             if is_new and any(_is_about_grammar(call.exception()) for call in first if call in done):
                 await asyncio.wait([compiled])
             for call in calls:
@@ -205,22 +169,26 @@ class Tiers:
             told = None if grammar is None or answer is None else _in_the_words_of(grammar, answer)
             return Generation([call.result() for call in first], events, told)
         except BaseException:
-            await _cancelled((*first, compiled))
+            await cancelled((*first, compiled))
             for one in events:
                 await one.aclose()
             raise
 
     async def reports(self) -> list[list[dict[str, Any]] | None]:
-        """`GrammarCompiler.report` of every compiler and `Replica.report` of every model replica; None for a tier that
-        does not answer in time. Replicas that die meanwhile are left out.
+        """Return the reports (figures for the status page) of all compilers and of all model replicas.
+
+        Returns:
+            Two items: a list of the results of `GrammarCompiler.report`, and a list of the results of
+            `ModelReplica.report`. A replica whose call fails is missing in the list. If a replica does not respond
+            within 3 s, None takes the place of the list of its deployment.
         """
         return list(await asyncio.gather(*map(_reports, (self._compiler, self._replica))))
 
     async def report_held_back(self) -> None:
-        """Report to every compiler how many new grammars wait here, for autoscaling.
+        """Send every compiler the number of uncached grammars (constraints) that wait in this router, for autoscaling.
 
-        Failures are ignored, because the next report follows within seconds. Zero is not reported: an earlier number
-        expires by itself.
+        Failures are ignored, because the next report follows within seconds. Zero is not sent, because compilers drop
+        old numbers by themselves.
         """
         waiting = self._new_grammars.waiting
         if not waiting:
@@ -230,25 +198,67 @@ class Tiers:
             await call.results_async(timeout_s=REPORT_TIMEOUT_S, return_exceptions=True)
 
     async def compiler_info(self) -> dict[str, Any]:
+        """Return the inputs of grammar keys (hashes of constraints) that are equal for all constraints.
+
+        Returns:
+            A dictionary with `vocabulary_fingerprint` (hash of the model's vocabulary, as text) and `options` (fields
+            of `GrammarOptions`).
+        """
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())
 
     async def replica_info(self, *template_arguments: dict[str, Any]) -> dict[str, Any]:
-        """`ModelReplica.info`."""
+        """Return the properties of the served model, from one model replica.
+
+        Args:
+            template_arguments: Sets of variables of the chat template, each a dictionary. For each set, the result has
+                the text that the template adds before a response.
+
+        Returns:
+            The result of `ModelReplica.info`: a dictionary with `model` (name), `max_model_len` (in tokens),
+            `chat_template` (source, or None), `generation_prompts` (one text for each item of `template_arguments`) and
+            more.
+        """
         return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
 
     async def tokenize(self, request: dict[str, Any]) -> dict[str, Any]:
-        """`ModelReplica.tokenize`; raises `ApiError` where it refuses."""
+        """Tokenize a text or a conversation in a model replica.
+
+        `ApiError` is raised if the replica rejects the request.
+
+        Args:
+            request: Fields of `gpu_workers.request.TokenizeRequest` as plain data.
+
+        Returns:
+            A dictionary with `count` (number of tokens), `tokens` (IDs), `token_strs` (names of the tokens; None unless
+            requested) and `max_model_len` (maximum length of prompt and output in tokens).
+        """
         return _accepted(await self._retried(REPLICA, lambda: self._replica.tokenize.remote(request)))
 
     async def detokenize(self, tokens: list[int], tenant: str) -> dict[str, Any]:
-        """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
+        """Convert token IDs to text in a model replica. `ApiError` 400 is raised if an ID does not exist.
+
+        Args:
+            tokens: Token IDs.
+            tenant: Name of the tenant (client) that has sent the request.
+
+        Returns:
+            The dictionary `{"prompt": text}`.
+        """
         return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens, tenant)))
 
     async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
-        """The compiler's answer (`GrammarCompiler.compile`) about a grammar that is ready now.
+        """Compile a constraint, unless the store already has the compiled grammar.
 
-        Raises `ApiError` for any other.
-        Its `unenforced` are data of `deployments.http.unenforced.Unenforced`. `tenant`: who pays for the compilation.
+        `ApiError` 400 is raised if the constraint is rejected. `ApiError` 404 is raised if `grammar` has only a key,
+        and no compiled grammar has this key.
+
+        Args:
+            grammar: The constraint, with its key.
+            tenant: Name of the tenant (client) in whose queue the compilation waits.
+
+        Returns:
+            The response of `GrammarCompiler.compile`: a dictionary with the status `ready`. Its field `unenforced` has
+            one dictionary (fields of `Unenforced`) for each schema keyword that is not enforced.
         """
         answer, _ = await self._compiled(grammar, tenant)
         return _in_the_words_of(grammar, answer)
@@ -256,7 +266,6 @@ class Tiers:
     async def _compiled(
         self, grammar: Grammar, tenant: str, traceparent: str = "", with_artifact: bool = False
     ) -> tuple[dict[str, Any], bytes | None]:
-        """As `compile`, in the compiler's own words, and apart from them the artifact, where it came along."""
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
             COMPILER,
@@ -280,11 +289,33 @@ class Tiers:
         raise ApiError.grammar_not_found(grammar.key)
 
     async def grammar_status(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
-        """What the grammar tier knows about a key (`GrammarCompiler.status`)."""
+        """Return the status of a grammar (compiled constraint). Nothing is compiled.
+
+        Args:
+            key: Grammar key.
+            tenant: Name of the tenant (client) that requests the status.
+            administrator: True: the grammars of all tenants are visible. False: the status of a grammar of another
+                tenant is `unknown`.
+
+        Returns:
+            The result of `GrammarCompiler.status`: a dictionary with `key`, `status` (`unknown`, `queued`, `compiling`,
+            `ready` or `refused`) and details of a ready or rejected grammar.
+        """
         return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key, tenant, administrator))
 
     async def discard_grammar(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
-        """`GrammarCompiler.discard`."""
+        """Delete a compiled grammar, or the cached rejection of a constraint.
+
+        Args:
+            key: Grammar key.
+            tenant: Name of the tenant (client) that requests the deletion.
+            administrator: True: the grammars of all tenants may be deleted. False: only grammars of `tenant`.
+
+        Returns:
+            The status before the deletion: a dictionary with `key` and `status`, as from `grammar_status`. Only `ready`
+            and `refused` mean that something was deleted. If the tenant may not delete the grammar, the status is
+            `forbidden` for a compiled grammar, otherwise `unknown`.
+        """
         handle = self._compiler_of(key)
         before = await self._retried(COMPILER, lambda: handle.discard.remote(key, tenant, administrator))
         if before["status"] != "forbidden":
@@ -292,7 +323,7 @@ class Tiers:
         return before
 
     def _compiler_of(self, key: str) -> DeploymentHandle:
-        """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
+        # Consistent hashing of the session ID always sends one key to the same compiler.
         return self._compiler.options(session_id=key)
 
     async def _compile(
@@ -302,27 +333,14 @@ class Tiers:
             return None, None
         answer, artifact = await self._compiled(grammar, tenant, traceparent, with_artifact)
         fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
-        logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
+        logger.info("generation started under a grammar: key=%s source=%s", grammar.key, answer["source"], extra=fields)
         return answer, artifact
 
     async def _events(
-        self,
-        request: dict[str, Any],
-        grammar: Grammar | None,
-        artifact: bytes | None,
-        tenant: str,
-        thoughts: ThoughtsLimit | None,
-        deadline: Deadline,
+        self, request: dict[str, Any], thoughts: ThoughtsLimit | None, deadline: Deadline
     ) -> AsyncGenerator[Event, None]:
-        """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
-
-        def generate(request: dict[str, Any]) -> AsyncGenerator[Event, None]:
-            return self._events_of_replicas(request, deadline)
-
-        if grammar is not None:
-            named = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
-            request = {**request, "grammar": {**named, "artifact": artifact}}
-        with self._new_grammars.served(tenant):
+        generate = functools.partial(self._events_of_replicas, deadline=deadline)
+        with self._new_grammars.served(request["tenant"]):
             found = generate(request) if thoughts is None else self._limited(thoughts, request, generate)
             async with contextlib.aclosing(found) as events:
                 while True:
@@ -383,7 +401,6 @@ class Tiers:
                     stream.cancel()
 
     async def _retried(self, deployment: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of an idempotent call, over as many replicas as it takes."""
         try:
             return await self._retries.answer(deployment, call)
         except BackPressureError as error:
@@ -401,7 +418,7 @@ async def _reports(tier: DeploymentHandle) -> list[dict[str, Any]] | None:
 def _answer(
     compiled: asyncio.Task[tuple[dict[str, Any] | None, bytes | None]], known: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """The compiler's answer, or what it said before (`known`) where it has none now, for whatever reason."""
+    """Return the compiler's response, or the earlier response `known` if there is no new one."""
     if known is None:
         return compiled.result()[0]
     if compiled.done():
@@ -422,10 +439,3 @@ def _accepted(answer: dict[str, Any]) -> dict[str, Any]:
     if (error := answer.get("error")) is not None:
         raise ApiError.of_replica(error)
     return answer
-
-
-async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancels the calls and waits until they have ended."""
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)

@@ -1,4 +1,5 @@
-"""Ray Serve LLM with Turnstile's masks in its engines, and the grammar tier in the same application.
+"""Applications of Ray Serve LLM (`ray.serve.llm`) in which Turnstile enforces structured output.
 
-Its router -> its engine replicas (vLLM, with the plugin of `deployments.vllm`) -> GrammarCompiler, by Serve handle
+Ray's router calls Ray's engine replicas, which run vLLM. The plugin of `deployments.vllm` computes the masks in each
+replica. To compile a grammar, the plugin calls the deployment `GrammarCompiler` of the application.
 """

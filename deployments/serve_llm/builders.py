@@ -1,6 +1,8 @@
-"""The builders of `ray.serve.llm` under their own names and arguments, and two arguments more: `store`, `compiler`.
+"""Builders of Ray Serve LLM applications in which Turnstile enforces structured output.
 
-`serve run` finds them by the `import_path` of a config file, `deployments.serve_llm.builders:build_openai_app`.
+The builders have the names and arguments of the builders in `ray.serve.llm`. Two arguments are added: `store` and
+`compiler`. A Serve config file names a builder in `import_path`, such as
+`deployments.serve_llm.builders:build_openai_app`.
 """
 
 from __future__ import annotations
@@ -25,41 +27,67 @@ _COMPILER = "GrammarCompiler"
 
 
 class Arguments(BaseModel):
-    """What is ours of the arguments; the others are Ray's, whose builder checks them."""
+    """Arguments of a builder in this module: the arguments of Ray's builder, and Turnstile's `store` and `compiler`.
+
+    Arguments of Ray's builder are accepted without validation, because Ray's builder validates them.
+    """
 
     model_config = ConfigDict(extra="allow")
 
-    store: str = Field(DEFAULT_URL, description="Where compiled grammars are kept, for compilers and engines.")
-    compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
+    store: str = Field(DEFAULT_URL, description="Store of compiled grammars, for compilers and engines.")
+    compiler: CompilerArguments = Field(
+        default_factory=CompilerArguments, description="Settings of the deployment that compiles grammars."
+    )
 
     @property
     def of_ray(self) -> dict[str, Any]:
+        """Arguments for Ray's builder, in a new dictionary: all arguments except `store` and `compiler`."""
         return dict(self.model_extra or {})
 
 
 def build_openai_app(args: dict[str, Any]) -> Application:
-    """`ray.serve.llm.build_openai_app` with Turnstile in its engines."""
+    """Return the application of `ray.serve.llm.build_openai_app`, with structured output enforced by Turnstile.
+
+    Args:
+        args: Arguments of Ray's builder (`llm_configs`, ...), and optionally `store` and `compiler` (see `Arguments`).
+            An invalid argument raises pydantic's `ValidationError` or `ValueError`.
+    """
     from ray.serve import llm
 
     return llm.build_openai_app(_guided(args, "llm_configs"))
 
 
 def build_pd_openai_app(args: dict[str, Any]) -> Application:
-    """`ray.serve.llm.build_pd_openai_app`, prefill apart from decode, with Turnstile in both engines."""
+    """Return the application of `ray.serve.llm.build_pd_openai_app`, with structured output enforced by Turnstile.
+
+    The application runs prefill and decode in separate engines. Turnstile's plugin is in both.
+
+    Args:
+        args: Arguments of Ray's builder (`prefill_config`, `decode_config`, ...), and optionally `store` and `compiler`
+            (see `Arguments`). An invalid argument raises pydantic's `ValidationError` or `ValueError`.
+    """
     from ray.serve import llm
 
     return llm.build_pd_openai_app(_guided(args, "prefill_config", "decode_config"))
 
 
 def build_dp_openai_app(args: dict[str, Any]) -> Application:
-    """`ray.serve.llm.build_dp_openai_app`, attention in data parallel, with Turnstile in every rank."""
+    """Return the application of `ray.serve.llm.build_dp_openai_app`, with structured output enforced by Turnstile.
+
+    The application runs one engine process per data-parallel rank (attention is data-parallel). Turnstile's plugin is
+    in each of these processes.
+
+    Args:
+        args: Arguments of Ray's builder (`llm_config`, ...), and optionally `store` and `compiler` (see `Arguments`).
+            An invalid argument raises pydantic's `ValidationError` or `ValueError`.
+    """
     from ray.serve import llm
 
     return llm.build_dp_openai_app(_guided(args, "llm_config"))
 
 
 def _guided(args: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The arguments of Ray's builder, in which the engines `names`, single ones or lists, are guided."""
+    """Return the arguments of Ray's builder. The engine configurations `names`, single ones or lists, are extended."""
     ours = Arguments.model_validate(args)
     tier = GrammarTier(ours)
     given = {name: ours.of_ray[name] for name in names if name in ours.of_ray}
@@ -71,18 +99,31 @@ def _guided(args: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 class GrammarTier:
-    """The compilers of one application: one for each vocabulary, however many engines have it."""
+    """Deployments that compile grammars (constraints) for one application, one deployment per tokenizer.
+
+    Engines with equal tokenizers share a deployment, because a compiled grammar depends only on the vocabulary of its
+    model.
+
+    Args:
+        args: Arguments of the builder. `store` and `compiler` apply to each deployment.
+    """
 
     def __init__(self, args: Arguments) -> None:
         self._args = args
         self._compilers: dict[str, tuple[str, Application]] = {}
 
     def guided(self, config: Any) -> GuidedConfig:
-        """An engine of Ray Serve LLM whose structured outputs are ours.
+        """Return a copy of an engine configuration of Ray Serve LLM, in which Turnstile enforces structured output.
 
-        `config`: an `LLMConfig`, its fields, or the path of a YAML file with them.
+        The copy selects Turnstile's backend, and has the environment variables of the plugin. It also contains the
+        deployment that compiles grammars for the engine's tokenizer. The deployment is created at the first call for a
+        tokenizer.
 
-        Raises ValueError where it asks for another backend, or nobody could compile for it.
+        `ValueError` is raised if the configuration selects another structured outputs backend. It is also raised if the
+        tokenizer is in cloud storage (a URL), because compilers cannot read it there.
+
+        Args:
+            config: Ray's `LLMConfig`, a dictionary of its fields, or the path of a YAML file with its fields.
         """
         from deployments.serve_llm.config import GuidedConfig
 
@@ -98,7 +139,7 @@ class GrammarTier:
         return guided.with_compiler(compiler)
 
     def _compiler(self, config: GuidedConfig) -> tuple[str, Application]:
-        """The deployment that compiles for the tokenizer of an engine, and its name."""
+        """Return the name of the deployment that compiles for the tokenizer of an engine, and the deployment."""
         loading = cast("ModelLoadingConfig", config.model_loading_config)  # the validated field
         if isinstance(loading.model_source, str):
             loading.model_source = model_source(loading.model_source)
@@ -121,7 +162,7 @@ class GrammarTier:
             "TURNSTILE_VLLM": "1",
             "TURNSTILE_STORE": self._args.store,
             "TURNSTILE_COMPILER_DEPLOYMENT": compiler,
-            # Grammar keys depend on them: engines start anew where they change.
+            # Grammar keys depend on the options, so engines restart if the options change.
             "TURNSTILE_GRAMMAR_OPTIONS": self._args.compiler.options.model_dump_json(),
             "RAYLLM_VLLM_ENGINE_CLS": engine.PATH,
         }

@@ -1,9 +1,10 @@
-"""Turnstile as a grammar backend of SGLang: `--grammar-backend turnstile`.
+"""Turnstile as a grammar backend of SGLang. The option `--grammar-backend turnstile` of SGLang selects it.
 
-Scheduler process:  a request's constraint --admission--> artifact in the store --loader--> automaton
-                    --gpu_workers.vllm--> one request's states -> rows of SGLang's mask
+Scheduler process:  constraint of a request --admission--> artifact in the store --loader--> automaton
+                    --gpu_workers.vllm--> states of one request -> masks in SGLang's token bitmask
 
-Compilations run in compile processes or in a Turnstile server, set by the same variables as for vLLM
-(`deployments.vllm.settings`); SGLang waits for them on threads and keeps a request out of the batch meanwhile. Of the
-scheduler processes that run the same batches (tensor and pipeline parallel), one compiles (`ranks`).
+An artifact is a compiled grammar (constraint). The environment variables of the vLLM plugin (module
+`deployments.vllm.settings`) select the store of artifacts, and the compiler: own processes or a Turnstile server.
+SGLang waits for a grammar on a thread. The request joins the batch when its grammar is ready. If several scheduler
+processes run the same batches (tensor and pipeline parallelism), only one of them compiles (module `ranks`).
 """

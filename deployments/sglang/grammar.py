@@ -1,4 +1,4 @@
-"""One request's grammar, as SGLang's scheduler drives it."""
+"""Grammar states of requests in SGLang. SGLang's scheduler gets the mask of the next token from the grammar state."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ from typing import Any
 
 from torch import Tensor
 
-from deployments.sglang.masks import apply_vocab_mask
-from gpu_workers.vllm.backend import new_bitmask
+from deployments.sglang.masks import MaskMethods
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import Reference
 from grammar_workers import TokenFSM
 
+# Name of SGLang's function that tries the drafts of a step and rolls them back.
 _DRAFT_WALK = "traverse_tree"
-"""SGLang's function that tries the drafts of a step and takes them back."""
 
 
 class SharedAutomaton:
-    """The automaton of all requests with one constraint.
+    """Automaton that all requests with one constraint share. It is loaded again if it has grown too large.
 
-    SGLang keeps a grammar forever, and its automaton grows with every output. An automaton that reached its limits, or
-    holds mostly states that will not occur again, is replaced for the next request.
+    SGLang caches a grammar for the life of the process, and the automaton gets more states with each output. Before a
+    new request, the automaton is loaded again if it has reached its limits, or if its states use much memory and are
+    rarely reached again.
+
+    Args:
+        reference: Key of the compiled grammar, and settings of the requests.
+        fsm: Automaton of the grammar.
+        end_token_ids: Token IDs that end an output. Empty: the end tokens of the vocabulary.
+
+    Attributes:
+        exhausted: True if the automaton has reached its limits. The grammar states of requests set this attribute.
     """
 
     def __init__(self, reference: Reference, fsm: TokenFSM, end_token_ids: Collection[int]) -> None:
@@ -33,103 +41,120 @@ class SharedAutomaton:
         self.exhausted = False
 
     def new_grammar(self) -> RequestGrammar:
-        """Return a grammar at its beginning. Raises ValueError and RequestError as `RequestGrammar` does."""
-        if self.exhausted or self._fsm.is_worn:
-            known = self._fsm
-            self._fsm = TokenFSM.from_bytes(known.to_bytes(), known.vocabulary, key=known.key)
-            self.exhausted = False
+        """Return the grammar state of a new request, at the start of its output.
+
+        If the reference (constructor) has tokens of an output that the request continues, the state after these tokens
+        is returned. ValueError is raised if the grammar does not allow the tokens. RequestError is raised if no output
+        fits into the token budget of the reference.
+        """
+        self._fsm = self._fsm.renewed(force=self.exhausted)
+        self.exhausted = False
         return RequestGrammar.referred(self._reference, self._fsm, self._end_token_ids)
 
 
-def grammar_class(base: Any) -> Any:
-    """Return our `BaseGrammarObject` of `base`, SGLang's module."""
+class _GrammarMethods(MaskMethods):
+    """Methods of Turnstile's subclass of SGLang's `BaseGrammarObject`, the grammar state of one request.
 
-    class Grammar(base.BaseGrammarObject):
-        """One request's grammar. `current_token`: the last token accepted; None before the first one."""
+    Attributes:
+        current_token: ID of the last token that `accept_token` was called with. None before the first token.
+    """
 
-        def __init__(self, automaton: SharedAutomaton, tokens: int, stats: Any) -> None:
-            super().__init__()
-            self.grammar_stats = stats
-            self._automaton = automaton
-            self._tokens = tokens
-            self._grammar = automaton.new_grammar()
-            # Tokens accepted after the end, or drafts after the last state that is known; `rollback` counts them, too.
-            self._beyond = 0
-            self._followed = 0
-            self._unmasked_at: int | None = None
-            self._failed = False
+    def __init__(self, automaton: SharedAutomaton, tokens: int, stats: Any) -> None:
+        super().__init__()
+        self.grammar_stats = stats
+        self._automaton = automaton
+        self._tokens = tokens
+        self._grammar = automaton.new_grammar()
+        # Number of tokens accepted after the end, or of drafts after the last known state. `rollback` counts them.
+        self._beyond = 0
+        self._followed = 0
+        self._unmasked_at: int | None = None
+        self._failed = False
 
-        def accept_token(self, token: int) -> None:
-            """Advance by one token.
+    def accept_token(self, token: int) -> None:
+        """Advance by one token.
 
-            Raises:
-                ValueError: The grammar does not allow the token or cannot go on. SGLang then ends this request with an
-                    error. Drafts raise nothing: an error among them would end the scheduler.
-            """
-            if self._beyond or self._grammar.is_terminated() or not self._grammar.accept_tokens("", [token]):
-                self._note_failure()
-                if not self._ended and not _tries_drafts():
-                    raise ValueError(self._why_not(token))
-                self._beyond += 1
-            else:
-                self._followed += 1
-            self.current_token = token
+        Args:
+            token: ID of a generated token, or of a draft.
 
-        def rollback(self, k: int) -> None:
-            beyond = min(k, self._beyond)
-            self._beyond -= beyond
-            self._grammar.rollback(k - beyond)
-            self._followed -= k - beyond
-            # A draft that failed is gone. Where no mask could be made, nothing can follow.
-            if self._unmasked_at is not None and self._followed < self._unmasked_at:
-                self._unmasked_at = None
-            self._grammar.failed = self._unmasked_at is not None
-
-        def is_terminated(self) -> bool:
-            """Return whether the output is complete, or nothing is known about the last draft."""
-            return self._ended or self._beyond > 0
-
-        def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> Tensor:
-            """Return int32 [batch_size, words] on the host. All tokens are allowed."""
-            return new_bitmask(batch_size, max(vocab_size, self._tokens))
-
-        def fill_vocab_mask(self, vocab_mask: Tensor, idx: int) -> None:
-            """Write the allowed tokens into a row. The row allows all if the grammar cannot go on."""
-            self._grammar.fill_bitmask(vocab_mask, idx)
-            if self._grammar.failed:
-                self._unmasked_at = self._followed
+        Raises:
+            ValueError: The grammar does not allow the token, or has exceeded its limits. SGLang then ends this
+                request with an error. A draft raises nothing, because an error in a draft would end the scheduler.
+        """
+        if self._beyond or self._grammar.is_terminated() or not self._grammar.accept_tokens("", [token]):
             self._note_failure()
+            if not self._ended and not _tries_drafts():
+                raise ValueError(self._why_not(token))
+            self._beyond += 1
+        else:
+            self._followed += 1
+        self.current_token = token
 
-        @staticmethod
-        def reset_vocab_mask(vocab_mask: Tensor) -> None:
-            vocab_mask.fill_(-1)
+    def rollback(self, k: int) -> None:
+        beyond = min(k, self._beyond)
+        self._beyond -= beyond
+        self._grammar.rollback(k - beyond)
+        self._followed -= k - beyond
+        # A failed draft is gone. The grammar stays failed only at a state whose mask failed, and after it.
+        if self._unmasked_at is not None and self._followed < self._unmasked_at:
+            self._unmasked_at = None
+        self._grammar.failed = self._unmasked_at is not None
 
-        @staticmethod
-        def move_vocab_mask(vocab_mask: Tensor, device: Any) -> Tensor:
-            return vocab_mask.to(device, non_blocking=True)
+    def is_terminated(self) -> bool:
+        """Return whether the output has ended, or a token after the end or a disallowed draft was accepted."""
+        return self._ended or self._beyond > 0
 
-        apply_vocab_mask = staticmethod(apply_vocab_mask)
+    def fill_vocab_mask(self, vocab_mask: Tensor, idx: int) -> None:
+        """Write the mask of the next token into row `idx` of `vocab_mask`, int32 [B, words] on the host.
 
-        def copy(self) -> Any:
-            """Return the grammar at its beginning, for another request."""
-            stats = dataclasses.replace(self.grammar_stats, is_cache_hit=True, tree_traversal_time=[])
-            return type(self)(self._automaton, self._tokens, stats)
+        If the automaton has exceeded its limits, the mask allows all tokens, and the next token is rejected.
+        """
+        self._grammar.fill_bitmask(vocab_mask, idx)
+        if self._grammar.failed:
+            self._unmasked_at = self._followed
+        self._note_failure()
 
-        def try_jump_forward(self, tokenizer: Any) -> None:
-            """Return None. SGLang does not jump, and forced text would have other tokens than the model's."""
+    @staticmethod
+    def reset_vocab_mask(vocab_mask: Tensor) -> None:
+        vocab_mask.fill_(-1)
 
-        @property
-        def _ended(self) -> bool:
-            return self._grammar.is_terminated() and not self._grammar.failed
+    def copy(self) -> Any:
+        """Return a new grammar state at the start of an output, for another request with the same constraint."""
+        stats = dataclasses.replace(self.grammar_stats, is_cache_hit=True, tree_traversal_time=[])
+        return type(self)(self._automaton, self._tokens, stats)
 
-        def _note_failure(self) -> None:
-            self._failed |= self._grammar.failed
-            self._automaton.exhausted |= self._grammar.failed
+    def try_jump_forward(self, tokenizer: Any) -> None:
+        """Return None: no jump-forward decoding, because the model would tokenize forced text differently."""
 
-        def _why_not(self, token: int) -> str:
-            if self._failed:
-                return "the grammar of this request grew past its limits (SGLang's log says which): simplify it"
-            return f"the grammar does not allow the token {token}"
+    @property
+    def _ended(self) -> bool:
+        return self._grammar.is_terminated() and not self._grammar.failed
+
+    def _note_failure(self) -> None:
+        self._failed |= self._grammar.failed
+        self._automaton.exhausted |= self._grammar.failed
+
+    def _why_not(self, token: int) -> str:
+        if self._failed:
+            return "the grammar of this request grew past its limits (SGLang's log says which): simplify it"
+        return f"the grammar does not allow the token {token}"
+
+
+def grammar_class(base: Any) -> Any:
+    """Create Turnstile's subclass of SGLang's `BaseGrammarObject`.
+
+    The class is created in a function, so that this module can be imported without SGLang.
+
+    Args:
+        base: SGLang's module `base_grammar_backend`.
+
+    Returns:
+        The class. Arguments of its constructor: a `SharedAutomaton`, the width V of the logits, and SGLang's
+        `GrammarStats`.
+    """
+
+    class Grammar(_GrammarMethods, base.BaseGrammarObject):
+        """Grammar state of one request: the state of the automaton after the tokens so far."""
 
     return Grammar
 
@@ -137,7 +162,7 @@ def grammar_class(base: Any) -> Any:
 def _tries_drafts() -> bool:
     """Return whether SGLang tries drafts at present.
 
-    It calls `accept_token` for drafts and for committed tokens alike, and handles errors of the latter only.
+    SGLang calls `accept_token` for drafts and for committed tokens, but handles errors for committed tokens only.
     """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != _DRAFT_WALK:

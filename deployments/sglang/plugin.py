@@ -1,4 +1,7 @@
-"""The entry point `sglang.srt.plugins`, which SGLang calls in each of its processes."""
+"""Plugin of SGLang that registers Turnstile's grammar backend.
+
+SGLang calls `register` in each of its processes, because the package has the entry point `sglang.srt.plugins`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ _METHODS: Methods = {
 
 
 def register() -> None:
-    """Adds `turnstile` to the grammar backends. Raises UnknownInterfaceError."""
+    """Add the grammar backend `turnstile` to SGLang, so that `--grammar-backend turnstile` selects it.
+
+    `UnknownInterfaceError` is raised if the installed version of SGLang is not supported.
+    """
     from sglang.srt import server_args
     from sglang.srt.constrained import base_grammar_backend as base
 
@@ -48,7 +54,7 @@ def register() -> None:
 
 
 def _backend(server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: Any = None) -> Any:
-    """Return a warm backend. SGLang calls this in a scheduler process if the backend was chosen."""
+    """Return a warm backend. SGLang calls this function in a scheduler process if the backend is selected."""
     from sglang.srt.constrained import base_grammar_backend as base
     from sglang.srt.runtime_context import get_serving
 
@@ -58,7 +64,7 @@ def _backend(server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: A
     model = str(server_args.tokenizer_path or server_args.model_path)
     ranks = scheduler_ranks()
     backend = open_backend(base, model, vocab_size, eos_token_ids, ranks)
-    logger.info("Turnstile %s makes the masks of SGLang", version())
+    logger.info("Turnstile computes the masks of SGLang: version=%s", version())
     serving = get_serving()
     if serving.reasoning_parser:
         backend = _behind_thoughts(backend, serving, tokenizer)
@@ -68,7 +74,7 @@ def _backend(server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: A
 
 
 def _behind_thoughts(backend: Any, serving: Any, tokenizer: Any) -> Any:
-    """Return a backend that leaves thoughts free. SGLang wraps only its own backends so."""
+    """Return a backend that does not constrain reasoning. SGLang wraps only its own backends in this way."""
     from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarBackend
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 

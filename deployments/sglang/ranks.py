@@ -1,11 +1,14 @@
-"""Scheduler processes that run the same batches: the first one compiles, the others load what it publishes.
+"""Equal decisions about grammars in all scheduler processes of SGLang (ranks) that run the same batches.
+
+The first rank compiles a constraint and publishes its decision: the artifact (compiled grammar) or a rejection. The
+other ranks wait for the decision:
 
     rank 0      call 7: compile --> decision 7 in torch's key-value store
     rank 1..n   call 7: wait for decision 7, load its artifact
 
-Ranks that decide by themselves can disagree, since time limits and queues are local to a process. Then their batches
-differ, and the next collective operation never ends. SGLang makes the same calls in the same order in all of them, so a
-number identifies a call.
+If each rank decided alone, the decisions could differ, because time limits and queues are local to a process. The
+batches would then differ, and the next collective operation would never end. SGLang makes equal calls in equal order in
+all ranks, so a number identifies a call.
 """
 
 from __future__ import annotations
@@ -21,21 +24,24 @@ from typing import Any
 from torch.distributed import PrefixStore, Store
 from torch.distributed.distributed_c10d import _get_default_store
 
+# Size of the parts of a decision. TCPStore rejects values above 8 MiB.
 _PART_BYTES = 4 << 20
-"""TCPStore refuses values above 8 MiB."""
 _POLL_S = 0.002
+# Longest wait for a decision. It only ends threads of a server that goes down, because every call is published.
 _TIMEOUT = timedelta(minutes=10)
-"""The first rank publishes every call, also a canceled one. This only bounds threads of a server that goes down."""
 _CALL: contextvars.ContextVar[int] = contextvars.ContextVar("call")
 
 
 class Ranks:
-    """One process's part in deciding together.
+    """Membership of this process in a group of scheduler processes (ranks) that run the same batches.
+
+    For each constraint, the first rank decides between a compiled grammar and a rejection. The other ranks receive this
+    decision.
 
     Args:
-        store: A key-value store that all of these ranks, and no others, use for this.
-        leads: This process decides.
-        followers: The number of the other processes.
+        store: Key-value store of torch that all ranks of the group share. Other groups use other stores or prefixes.
+        leads: True if this process is the first rank, which compiles and decides.
+        followers: Number of ranks in the group, without the first rank.
     """
 
     def __init__(self, store: Store, leads: bool, followers: int) -> None:
@@ -44,16 +50,38 @@ class Ranks:
         self._followers = followers
 
     def agree(self, decide: Callable[[], bytes]) -> bytes:
-        """Return the decision about the call that runs on this thread. Only the first rank calls `decide`."""
+        """Return the first rank's decision (compiled grammar or rejection, as bytes) about the current call.
+
+        The first rank calls `decide` and publishes the bytes. The other ranks wait for the bytes, and raise
+        TimeoutError after ten minutes. Call this method on a thread of `NumberedExecutor`, which sets the number of the
+        current call.
+
+        Args:
+            decide: Function that returns the decision. It is called in the first rank only.
+
+        Returns:
+            Bytes of the decision, equal in all ranks. Empty: the first rank has canceled the call, or `decide` has
+            raised an exception there.
+        """
         call = _CALL.get()
         if not self.leads:
             return self._read(call)
-        decision = decide()
-        self.publish(call, decision)
+        decision = b""
+        try:
+            decision = decide()
+        finally:
+            self.publish(call, decision)
         return decision
 
     def publish(self, call: int, decision: bytes) -> None:
-        """Let the other ranks read a decision. An empty one means that the call was canceled."""
+        """Send the decision about a call (compiled grammar or rejection) to the other ranks.
+
+        Only the first rank may call this method.
+
+        Args:
+            call: Number of the call, from 0. `NumberedExecutor` counts the calls in every rank.
+            decision: The decision as bytes. Empty: the call was canceled.
+        """
         parts = range(0, len(decision), _PART_BYTES)
         for part, start in enumerate(parts):
             self._store.set(f"{call}/{part}", decision[start : start + _PART_BYTES])  # type: ignore[arg-type] # takes bytes
@@ -76,7 +104,14 @@ class Ranks:
 
 
 class NumberedExecutor(ThreadPoolExecutor):
-    """The threads of a grammar backend, which number the calls that SGLang's scheduler submits."""
+    """Thread pool of a grammar backend that numbers the submitted calls.
+
+    A *rank* is one of the scheduler processes that run the same batches. SGLang submits equal calls in equal order in
+    all ranks. Therefore, a number identifies a call in all ranks.
+
+    Args:
+        ranks: Membership of this process in the group of ranks.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__()
@@ -84,6 +119,18 @@ class NumberedExecutor(ThreadPoolExecutor):
         self._calls = itertools.count()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a function on a thread, as the call with the next number. The first number is 0.
+
+        If the call is canceled, the first rank publishes an empty decision, so that the other ranks do not wait.
+
+        Args:
+            fn: Function to run. In this function, `Ranks.agree` uses the number of this call.
+            *args: Positional arguments of `fn`.
+            **kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            Future of the return value of `fn`.
+        """
         call = next(self._calls)
 
         def numbered() -> Any:
@@ -97,7 +144,13 @@ class NumberedExecutor(ThreadPoolExecutor):
 
 
 def scheduler_ranks() -> Ranks | None:
-    """Return this scheduler's part among those that run the same batches. None if it runs them alone."""
+    """Return the membership of this process in the group of SGLang's scheduler processes that run the same batches.
+
+    Call this function in a scheduler process of SGLang, after torch's process group has been initialized.
+
+    Returns:
+        The membership. None: this process runs its batches alone.
+    """
     from sglang.srt.runtime_context import get_parallel
 
     parallel = get_parallel()

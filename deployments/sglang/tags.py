@@ -1,4 +1,4 @@
-"""SGLang's structural tags -> the notation that our compiler reads."""
+"""Conversion of SGLang's structural tags (free text with constrained regions) to the compiler's notation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ _WITH_SCHEMA = ("json_schema", "qwen_xml_parameter")
 
 
 def read_tag(text: str) -> str:
-    """Return the tag with what SGLang leaves out: its type, and the schemas of tools that take any arguments.
+    """Convert SGLang's structural tag (constraint for free text with constrained regions) to the compiler's notation.
 
-    SGLang's older notation (`structures`) becomes `format` if it needs `at_least_one`, as for `tool_choice: required`.
-    What is malformed is returned as it is, for the compiler's error.
+    SGLang omits the `type` of the tag, and the schema of a tool that accepts any arguments. This function adds both. It
+    also converts a tag in SGLang's older notation (`structures`) to the newer notation (`format`), if the tag has
+    `at_least_one`.
+
+    Args:
+        text: The structural tag as JSON text.
+
+    Returns:
+        The converted tag as JSON text. Text that is not a JSON object is returned unchanged, so that the compiler
+        rejects it.
     """
     try:
         tag = json.loads(text)
@@ -47,7 +55,7 @@ def _triggered(tag: dict[str, Any], structures: list[dict[str, Any]]) -> dict[st
 
 
 def _fill_schemas(format_: Any) -> None:
-    """Give every format that takes a schema and has none the one that allows everything."""
+    """Add the schema that allows everything to each format that needs a schema and has none."""
     if isinstance(format_, list):
         for one in format_:
             _fill_schemas(one)

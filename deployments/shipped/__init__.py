@@ -1,7 +1,7 @@
-"""What travels with the code: the configs, the embedded model, its draft head, and the character model.
+"""Paths of the data files that are distributed with the code: config files and small models.
 
-In a checkout this folder has symbolic links to them, whose home is the repository's `configs/` and `models/`; a wheel
-has the files in their place.
+The models are the embedded model `turnstile-tiny`, its draft head, and a character-level model. In a checkout, this
+folder has symbolic links to the folders `configs/` and `models/` of the repository. In a wheel, it has the files.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parent
+# Root of the checkout. Without a checkout, the path has no meaning.
 REPOSITORY = _FOLDER.parents[1]
-"""The checkout, where this is one."""
+# Folder that relative paths in a config refer to, whatever the working directory of the process is.
 ROOT = REPOSITORY if (REPOSITORY / "models" / "turnstile-tiny").is_dir() else _FOLDER
-"""What relative paths in a config mean, whatever the working directory of the process that reads them."""
+# Folder of the embedded model.
 EMBEDDED_MODEL = ROOT / "models" / "turnstile-tiny"

@@ -1,4 +1,8 @@
-"""Reports as HTML that needs nothing from elsewhere, and a script only where it asks for an API key."""
+"""HTML of the status page (HTTP path `/`).
+
+The page contains its styles, and loads nothing else. If the visitor has no valid API key, the page has a form for the
+key and a script.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,19 @@ TIERS = ("Grammar compilers", "Model replicas")
 
 
 def status_page(model: str, version: str, reports: Reports | None, seen: SeenGrammars, tenant: str | None) -> str:
-    """Return the page.
+    """Return the HTML of the status page as one complete document.
 
     Args:
         model: Name of the served model.
         version: Installed version of Turnstile.
-        reports: Reports of both tiers. None: the visitor may not see them, and the page has a field for an API key.
-        seen: Grammars that this router has passed on.
-        tenant: The visitor, whose own grammars are shown. None: an administrator, who sees all of them.
+        reports: Figures of the compilers and model replicas. None: the visitor has no valid API key. The page then has
+            a form for the key instead of figures.
+        seen: Descriptions and rejections of the grammars (constraints) of the requests to this router.
+        tenant: Name of the visitor's tenant (client). The page shows only grammars of this tenant. None: the visitor is
+            an administrator, and the page shows all grammars.
     """
     title = f"Turnstile: {model}"
-    # A link sends no API key, so `/v1/models` would answer 401.
+    # A link sends no API key, so `/v1/models` would respond with 401.
     shown = [link for link in LINKS if reports is not None or link[0] != "/v1/models"]
     links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in shown)
     if reports is None:
@@ -125,7 +131,7 @@ def _grammars(reports: Reports, seen: SeenGrammars, tenant: str | None) -> str:
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """String that contains HTML. The tables of the status page insert it without escaping."""
 
 
 def _key(key: str, whole: bool) -> str:

@@ -1,4 +1,7 @@
-"""Grammars that one router has passed on: what each is, which tenant sent it, and the newest refusals."""
+"""Grammars (constraints) that one router has requested from compilers, for the status page.
+
+For each tenant, the types and titles of its grammars and its latest rejections are stored.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +18,45 @@ from cachetools import LRUCache
 from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
 
+# Maximum number of pairs of tenant and grammar key. The least recently used pair is dropped.
 MOST_REMEMBERED = 4096
-"""Pairs of tenant and grammar key; those used last."""
+# Maximum number of tenants whose rejections are kept.
 MOST_TENANTS = 1024
-"""Tenants whose refusals are kept."""
+# Maximum number of rejections that are kept for each tenant.
 MOST_REFUSALS = 10
-"""Of each tenant."""
+# Maximum number of characters of a title and of a reason.
 MOST_TITLE, MOST_REASON = 60, 300
-"""Characters that are kept."""
+# Figures of a compiled grammar in the response of the compiler.
 FIGURES = ("compile_seconds", "automaton_states", "artifact_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A grammar as its specification describes it, with the compiler's figures about it."""
+    """Description of a grammar (constraint) for the status page.
+
+    Attributes:
+        kind: Type of the constraint, such as `json_schema`. Empty if the request had only the key of a compiled
+            grammar.
+        title: Title, property names or beginning of the constraint, at most 60 characters (`MOST_TITLE`).
+        figures: Figures of the compiled grammar: `compile_seconds`, `automaton_states` and `artifact_bytes`. Empty if
+            unknown.
+    """
 
     kind: str = ""
     title: str = ""
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+# Time of a rejection, the rejected specification, and the message that the client has received.
 Refusal = tuple[datetime, Seen, str]
-"""When, what, and the message that the client got."""
 
 
 def described(specification: GrammarSpecification) -> Seen:
-    """The specification by its type, and by its title or the beginning of its content."""
+    """Return the description of a constraint for the status page: its type, and its title or beginning.
+
+    Args:
+        specification: The validated constraint. If it is long, only its beginning is read.
+    """
     contents = (value for name, value in specification if name != "type")
     content = next((value for value in contents if isinstance(value, str | list | dict)), "")
     if isinstance(content, dict):
@@ -52,35 +68,70 @@ def described(specification: GrammarSpecification) -> Seen:
 
 
 def _word(part: Any) -> str:
-    """A part of a specification: a text, a tag by its beginning, another specification by its type, or plain data."""
+    """Return a short text for a part of a specification: a text, a tag's `begin`, a specification's type, or data."""
     text: str | None = part if isinstance(part, str) else getattr(part, "begin", None) or getattr(part, "type", None)
     return (reprlib.repr(part) if text is None else text)[: 4 * MOST_TITLE]
 
 
 class SeenGrammars:
-    """Of one router, since its start. For one event loop."""
+    """Record of the grammars (constraints) and rejections of one router, for the status page.
+
+    The record has at most 4096 pairs of tenant (client) and grammar, and the last 10 rejections of each of 1024
+    tenants. When it is full, the least recently used pair or tenant is dropped. An object must be used in one event
+    loop only.
+    """
 
     def __init__(self) -> None:
         self._seen: LRUCache[tuple[str, str], Seen] = LRUCache(MOST_REMEMBERED)
         self._refusals: LRUCache[str, deque[Refusal]] = LRUCache(MOST_TENANTS)
 
     def ready(self, key: str, seen: Seen, tenant: str, answer: Mapping[str, Any]) -> None:
-        """A compiler has answered the tenant that the grammar is ready. `seen` is empty if the key alone was sent."""
+        """Record that a grammar has been compiled or found for a request.
+
+        Args:
+            key: Grammar key.
+            seen: Type and title of the constraint. If `seen.kind` is empty (the request had only a key), the recorded
+                type and title of this grammar are kept.
+            tenant: Name of the tenant (client) that has sent the request.
+            answer: Response of the compiler (`GrammarCompiler.compile`). Its figures (fields in `FIGURES`) are
+                recorded.
+        """
         known = seen if seen.kind else self._seen.get((tenant, key), seen)
         figures = {name: answer[name] for name in FIGURES if isinstance(answer.get(name), int | float)}
-        figures = figures if len(figures) == len(FIGURES) else {}  # of a store that nobody trusts
+        figures = figures if len(figures) == len(FIGURES) else {}  # an untrusted store may omit some
         self._seen[tenant, key] = dataclasses.replace(known, figures=figures)
 
     def refused(self, seen: Seen, tenant: str, reason: str) -> None:
-        """A compiler has refused the specification."""
+        """Record that a compiler has rejected the constraint of a request.
+
+        Args:
+            seen: Type and title of the constraint.
+            tenant: Name of the tenant (client) that has sent the request.
+            reason: Error message that the client has received. At most 300 characters (`MOST_REASON`) are kept.
+        """
         refusals = self._refusals.setdefault(tenant, deque(maxlen=MOST_REFUSALS))
         refusals.append((datetime.now(UTC), seen, shortened(reason, MOST_REASON)))
 
     def grammars(self, tenant: str | None) -> dict[str, Seen]:
-        """Grammars of the tenant by key; None: of all tenants."""
+        """Return the descriptions of the recorded grammars.
+
+        Args:
+            tenant: Name of the tenant (client) whose grammars are returned. None: the grammars of all tenants.
+
+        Returns:
+            Grammar key -> description, in a new dictionary. If several tenants have used a grammar, the value is the
+            description for one of them.
+        """
         return {key: seen for (owner, key), seen in self._seen.items() if tenant in (None, owner)}
 
     def refusals(self, tenant: str | None) -> list[Refusal]:
-        """The newest refusals of the tenant, newest first; None: of all tenants."""
+        """Return the latest rejections, newest first, at most 10.
+
+        Args:
+            tenant: Name of the tenant (client) whose rejections are returned. None: the rejections of all tenants.
+
+        Returns:
+            Triples (time in UTC, description of the constraint, error message).
+        """
         found = [one for owner, all_ in self._refusals.items() if tenant in (None, owner) for one in all_]
         return sorted(found, key=lambda one: one[0], reverse=True)[:MOST_REFUSALS]

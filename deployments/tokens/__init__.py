@@ -1,1 +1,1 @@
-"""`/tokenize` and `/detokenize`, in vLLM's shape: what the served model's tokenizer makes of a prompt."""
+"""Endpoints `/tokenize` and `/detokenize` in vLLM's format: the tokenizer of the served model over HTTP."""

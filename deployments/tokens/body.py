@@ -1,4 +1,4 @@
-"""The bodies of `POST /tokenize` and `POST /detokenize`, and their answers. vLLM's names."""
+"""Bodies and responses of `POST /tokenize` and `POST /detokenize`, with vLLM's field names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, model_validator
 
+from deployments.chat.tool_bodies import MAX_TOOLS, Tool, ToolChoice
 from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Refused, TokenId, contradiction
@@ -16,7 +17,6 @@ from deployments.openai.protocol import (
     ChatCompletionBody,
     ReasoningEffort,
 )
-from deployments.openai.tool_bodies import MAX_TOOLS, Tool, ToolChoice
 from grammar_workers.validation import FailFast
 
 _CHAT_FIELDS = ("model", "messages", "tools", "tool_choice", "thinking", "reasoning_effort")
@@ -24,26 +24,34 @@ _OF_CHATS = (*_CHAT_FIELDS[2:], "add_generation_prompt", "continue_final_message
 
 
 class TokenizeBody(ClientModel):
-    """Body of `POST /tokenize`: a text, or a conversation that the chat template renders."""
+    """Body of `POST /tokenize`: a text (`prompt`) or a conversation (`messages`). Exactly one of them must be given.
+
+    The chat template of the model converts a conversation to text. `tools` and other settings of a conversation are
+    allowed only with `messages`.
+    """
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
 
-    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
-    prompt: str | None = Field(None, description="Text, as for `/v1/completions`.")
+    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
+    prompt: str | None = Field(None, description="Text.")
     messages: Annotated[list[Message], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES)] | None = Field(
-        None, description="A conversation, as for `/v1/chat/completions`; in place of `prompt`."
+        None, description="A conversation, as in `/v1/chat/completions`. It replaces `prompt`."
     )
     add_special_tokens: StrictBool | None = Field(
         None,
-        description="Add the tokenizer's own special tokens. Default: with `prompt`, not with `messages`, whose "
-        "template writes them.",
+        description="`true`: add the special tokens of the tokenizer. Default: `true` with `prompt`, and `false` with "
+        "`messages`, because the chat template adds special tokens.",
     )
-    return_token_strs: StrictBool | None = Field(None, description="Tell each token's written form, too.")
+    return_token_strs: StrictBool | None = Field(
+        None, description="`true`: the response also has the text form of each token."
+    )
     add_generation_prompt: StrictBool | None = Field(
-        None, description="With `messages`: what the template puts before an answer; default true."
+        None,
+        description="With `messages`: `true` (the default) adds the text that the chat template writes before a "
+        "response.",
     )
     continue_final_message: StrictBool | None = Field(
-        None, description="With `messages`: leave the last one open; needs `add_generation_prompt: false`."
+        None, description="With `messages`: `true` leaves the last message open. Needs `add_generation_prompt: false`."
     )
     tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
         None, description="With `messages`: as in a chat completion."
@@ -51,8 +59,8 @@ class TokenizeBody(ClientModel):
     tool_choice: ToolChoice | None = Field(None, description="With `messages`: as in a chat completion.")
     thinking: StrictBool | None = Field(None, description="With `messages`: as in a chat completion.")
     reasoning_effort: ReasoningEffort | None = Field(None, description="With `messages`: as in a chat completion.")
-    chat_template: Annotated[Any, Refused("templates are programs; the model's own is used")] = None
-    chat_template_kwargs: Annotated[Any, Refused("chat completions do not take it either; send `thinking`")] = None
+    chat_template: Annotated[Any, Refused("the server uses only the chat template of the model")] = None
+    chat_template_kwargs: Annotated[Any, Refused("send `thinking`")] = None
     media_io_kwargs: Annotated[Any, Only({})] = None
     mm_processor_kwargs: Annotated[Any, Only({})] = None
 
@@ -75,11 +83,16 @@ class TokenizeBody(ClientModel):
 
     @property
     def chat(self) -> ChatCompletionBody | None:
-        """The chat completion that has this prompt; None for a text."""
+        """Chat completion body with the conversation of this body. None: this body has a text instead."""
         return self._chat
 
     def request(self, prompt: dict[str, Any]) -> dict[str, Any]:
-        """`gpu_workers.request.TokenizeRequest` as plain data; `prompt`: its fields that depend on the model."""
+        """Return the request that a model replica gets: fields of `gpu_workers.request.TokenizeRequest` as plain data.
+
+        Args:
+            prompt: Fields of the request that the router has made from the conversation, such as `messages` and
+                `template_arguments`; not changed. Empty if the body has a text.
+        """
         settings = {
             "add_special_tokens": self.messages is None if self.add_special_tokens is None else self.add_special_tokens,
             "add_generation_prompt": self.add_generation_prompt is not False,
@@ -91,32 +104,51 @@ class TokenizeBody(ClientModel):
 
 
 def text_request(text: str) -> dict[str, Any]:
-    """The request for the tokens of a text, and no others."""
+    """Return a request to a model replica to tokenize a text, without special tokens such as a begin token.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The fields of `gpu_workers.request.TokenizeRequest` as plain data.
+    """
     return TokenizeBody.model_construct(prompt=text, add_special_tokens=False).request({})
 
 
 def conversation_request(prompt: dict[str, Any]) -> dict[str, Any]:
-    """The request for the tokens that a chat completion with these prompt fields begins with."""
+    """Return a request to a model replica to tokenize the prompt of a conversation.
+
+    Args:
+        prompt: Fields of the request that the router has made from the conversation, such as `messages` and
+            `template_arguments`; not changed.
+
+    Returns:
+        The fields of `gpu_workers.request.TokenizeRequest` as plain data.
+    """
     return TokenizeBody.model_construct(messages=[]).request(prompt)
 
 
 class DetokenizeBody(ClientModel):
-    """Body of `POST /detokenize`."""
+    """Body of `POST /detokenize`: token ids to convert to text."""
 
-    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
     tokens: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_PROMPT_TOKENS)]
 
 
 class Tokens(BaseModel):
-    """Answer of `POST /tokenize`."""
+    """Response of `POST /tokenize`: the token ids (`tokens`) and their number (`count`).
+
+    `max_model_len` is the maximum length of prompt and output together, in tokens. `token_strs` has the name of each
+    token in the vocabulary. It is null unless the request sets `return_token_strs`.
+    """
 
     count: int
     max_model_len: int
     tokens: list[int]
-    token_strs: list[str] | None = Field(None, description="With `return_token_strs`.")
+    token_strs: list[str] | None = Field(None, description="Text form of each token, with `return_token_strs`.")
 
 
 class Detokenized(BaseModel):
-    """Answer of `POST /detokenize`."""
+    """Response of `POST /detokenize`. `prompt` is the decoded text."""
 
     prompt: str

@@ -1,4 +1,8 @@
-"""What a request asks for -> the reference that the engine gets in its place, or a refusal before that."""
+"""Admission of constraints in vLLM's API process, before requests enter the engine.
+
+To *admit* a constraint means to compile it, and to return a *reference*. A reference is a text with the key of the
+compiled grammar, `turnstile:KEY`. The reference takes the place of the constraint in the request.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from typing import Any
 from deployments.vllm.compilers import Compiler, compiler_for
 from deployments.vllm.requests import GrammarRequest, read_request
 from deployments.vllm.settings import PluginSettings
-from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from gpu_workers.vllm.backend import stored_grammars
 from gpu_workers.vllm.grammar import RequestGrammar
@@ -26,25 +29,45 @@ _CACHE_MB = 128
 
 
 class Admission:
-    """Compiles and checks on an event loop of its own: vLLM's loop streams tokens meanwhile."""
+    """Compiles and checks the constraints of requests to vLLM, on a separate thread with an event loop of its own.
+
+    The separate thread is necessary because vLLM's event loop streams tokens and must not be blocked.
+
+    Args:
+        model: Folder or Hugging Face ID of the model or of its tokenizer.
+        settings: Settings of the plugin: store, compiler and limits.
+
+    Attributes:
+        vocabulary: Vocabulary of the model. `wait_ready` sets this attribute.
+    """
 
     def __init__(self, model: str, settings: PluginSettings) -> None:
         self._model = model
         self._settings = settings
         self._compiler: Compiler = compiler_for(model, settings)
         self._thread = LoopThread("turnstile-admission")
-        self._source: GrammarSource | None = None
 
     def wait_ready(self) -> None:
-        """Until the first request would not have to wait for anything but its own compilation."""
+        """Load the vocabulary, and block until the compilers are warm. Call this method before `submit`.
+
+        An error is raised if the compilers do not start. It is `CompilerBusyError` if they do not respond.
+        """
         self.vocabulary = load_vocabulary(self._model, trust_remote_code=self._settings.trust_remote_code)
         self._source = stored_grammars(self.vocabulary, self._settings.store, _CACHE_MB)
         self._thread.submit(self._compiler.wait_ready()).result()
 
     def submit(self, constraint: Any, min_tokens: int, max_tokens: int | None) -> Future[str]:
-        """The text of the reference. `constraint`: `StructuredOutputsParams`; both numbers are the request's own.
+        """Start to compile and check the constraint of a request, without waiting. Any thread may call this method.
 
-        Raises GrammarError, RequestError and CompilerBusyError.
+        Args:
+            constraint: vLLM's `StructuredOutputsParams`; not changed.
+            min_tokens: Minimum number of output tokens of the request.
+            max_tokens: Maximum number of output tokens of the request. None: no maximum.
+
+        Returns:
+            A future. Its result is the reference: a text with the key of the compiled grammar, `turnstile:KEY` (and
+            settings, if there are any). Its exception is GrammarError or RequestError if the constraint is rejected,
+            and CompilerBusyError if no compiler is available.
         """
         return self._thread.submit(self._admit(constraint, min_tokens, max_tokens))
 
@@ -73,16 +96,14 @@ class Admission:
         return request.options.get("on_unsupported", self._settings.grammar_options.on_unsupported) == "report"
 
     async def _log_unenforced(self, key: str, request: GrammarRequest) -> None:
-        """vLLM's answers have no place for what is not enforced; its log has."""
-        assert self._source is not None
+        """Log the keywords that are not enforced, because vLLM's responses have no field for them."""
         fsm = await self._source.fetch(GrammarReference(key=key))
         for keyword in fsm.unenforced:
             pointer = request.place(keyword["pointer"])
-            logger.warning("grammar %s does not enforce %s: %s", key, pointer, keyword["reason"])
+            logger.warning("keyword not enforced: key=%s pointer=%s reason=%s", key, pointer, keyword["reason"])
 
     async def _check(self, reference: Reference) -> None:
-        """Makes the grammar once as the engine core will, whose refusals do not reach the client."""
-        assert self._source is not None
+        """Create the grammar once as the engine core does, whose errors do not reach the client."""
         fsm = await self._source.fetch(GrammarReference(key=reference.key))
         if reference.emitted_token_ids or reference.max_tokens is not None:
             try:
@@ -92,9 +113,12 @@ class Admission:
 
 
 def _within_budget(reference: Reference, max_tokens: int | None) -> Reference:
-    """vLLM ends an output with an end token, which counts: it gets the last of the tokens.
+    """Return the reference with a token budget of one token less than the maximum, for vLLM's end token.
 
-    `max_tokens`: as vLLM counts, without the emitted tokens, which are prompt to it.
+    `max_tokens` is vLLM's maximum, which excludes the emitted tokens: vLLM gets them as part of the prompt.
+
+    Raises:
+        RequestError: The request has no maximum number of tokens.
     """
     if reference.max_tokens is not None:
         return dataclasses.replace(reference, finish_within_budget=False)

@@ -1,8 +1,9 @@
-"""Requests on their way into an engine of this process: a grammar becomes a reference before vLLM looks at it.
+"""Compilation of the constraints of requests to the vLLM engines of this process, before the requests enter vLLM.
 
-Every way leads through `InputProcessor.process_inputs`, so a request is admitted there at the latest, synchronously.
-`AsyncLLM` admits before that, without keeping its event loop. The caller's parameters are never changed: vLLM gets a
-copy. What compiles is imported where it is used (see `installation`).
+To *admit* a request means to compile its constraint, and to put a *reference* in place of the constraint. A reference
+is a text with the key of the compiled grammar. Requests to `AsyncLLM` are admitted without blocking its event loop. All
+other requests are admitted in `InputProcessor.process_inputs`, which blocks. The parameters of the caller are not
+changed, because vLLM gets a copy.
 """
 
 from __future__ import annotations
@@ -34,20 +35,34 @@ logger = get_logger("vllm.turnstile")
 
 _MOST_BEAM_GRAMMARS = 64
 
+# Admissions that a streaming handler waits for before its stream begins. None outside of a streaming handler.
 ahead: ContextVar[list[Future[str]] | None] = ContextVar("ahead", default=None)
-"""Admissions begun by a handler that answers with a stream, which it waits for before the stream begins."""
 
+# `max_tokens` of the beam search that runs. vLLM requests the grammars of its beams without it.
 _beam_tokens: ContextVar[int | None] = ContextVar("beam_tokens", default=None)
-"""`max_tokens` of the beam search that runs: vLLM asks for the grammars of its beams without it."""
 
 
 def asked_for(vllm_config: Any) -> bool:
-    """Return whether this engine was started with our masks: without the flag nothing of vLLM changes."""
+    """Return whether Turnstile computes the masks of a vLLM engine.
+
+    The result is True if the structured outputs backend of the engine is `outlines`, because Turnstile replaces this
+    backend.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig` of the engine.
+    """
     return bool(vllm_config.structured_outputs_config.backend == BACKEND)
 
 
 class Clients:
-    """The engines of this process that have our masks, and who compiles for each tokenizer."""
+    """Compiles the constraints of requests to all vLLM engines of this process that use Turnstile's masks.
+
+    In the request, a *reference* (text with the key of the compiled grammar) takes the place of the constraint. Engines
+    with equal tokenizers share one `Admission`, the object that compiles and returns references.
+
+    Args:
+        settings: Settings of the plugin, from environment variables.
+    """
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
@@ -55,13 +70,23 @@ class Clients:
         self._admitted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def start(self, vllm_config: Any) -> None:
-        """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
-        from deployments.kernel_progress import compile_logged
+        """Start the compilers for the model of an engine. The method returns before they are warm (see `wait_ready`).
+
+        Before that, the method compiles the kernels (numba functions) that the kernel cache lacks. ValueError is raised
+        if vLLM's configuration does not allow the setting `TURNSTILE_FORCED_DRAFTS`.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine. If an earlier engine has an equal tokenizer, the engines
+                share the compilers.
+        """
         from deployments.vllm.admission import Admission
+        from grammar_workers.kernel_progress import compile_logged
 
         log_as_vllm()
-        forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
-        # Compile processes and the engine core would do it by themselves, at the same time and without a word.
+        forced_drafts(
+            vllm_config, self._settings
+        )  # an error here reaches the user, one in the engine core only its log
+        # Without this, compile processes and the engine core compile the kernels at the same time, without a message.
         compile_logged(logger)
         tokenizer, trusted = key = _tokenizer(vllm_config)
         if key not in self._admissions:
@@ -69,10 +94,25 @@ class Clients:
             self._admissions[key] = Admission(tokenizer, settings)
 
     def wait_ready(self, vllm_config: Any) -> None:
+        """Block until the compilers for an engine are warm. Call `start` for the engine before.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine.
+        """
         self._admission(vllm_config).wait_ready()
 
     def begin(self, vllm_config: Any, params: Any) -> Future[str] | None:
-        """Begins to compile what `params` ask for; None: nothing, or not from us, or it has been done."""
+        """Start to compile and check the constraint of a request, without waiting.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine.
+            params: vLLM's `SamplingParams` or `PoolingParams` of the request; not changed.
+
+        Returns:
+            A future of the reference (text with the key of the compiled grammar), as from `Admission.submit`. None if
+            nothing must be compiled: the request has no constraint, the constraint is a reference that this object has
+            created, or another backend computes the masks.
+        """
         constraint = getattr(params, "structured_outputs", None)
         if constraint is None or not asked_for(vllm_config) or constraint.all_constraints_none():
             return None
@@ -81,7 +121,19 @@ class Clients:
         return self._admission(vllm_config).submit(constraint, params.min_tokens, params.max_tokens)
 
     async def admitted(self, vllm_config: Any, params: Any) -> Any:
-        """`params` as the engine takes them. Raises VLLMClientError, a 4xx, and a 503."""
+        """Compile the constraint of a request, and return parameters with a reference in place of the constraint.
+
+        The event loop is not blocked. VLLMClientError (4xx) is raised if the constraint is rejected. An error with
+        status 503 is raised if no compiler is available.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine.
+            params: vLLM's parameters of the request; not changed.
+
+        Returns:
+            A copy of `params` whose constraint is the reference (text with the key of the compiled grammar). If nothing
+            needs compilation (see `begin`), `params` itself.
+        """
         begun = self.begin(vllm_config, params)
         if begun is None:
             return params
@@ -89,7 +141,19 @@ class Clients:
             return self._refer(params, await asyncio.wrap_future(begun))
 
     def admitted_now(self, vllm_config: Any, params: Any) -> Any:
-        """Admit a request, for callers that wait."""
+        """Compile the constraint of a request, and return parameters with a reference in place of the constraint.
+
+        The method blocks until the constraint is compiled. VLLMClientError (4xx) is raised if the constraint is
+        rejected. An error with status 503 is raised if no compiler is available.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine.
+            params: vLLM's parameters of the request; not changed.
+
+        Returns:
+            A copy of `params` whose constraint is the reference (text with the key of the compiled grammar). If nothing
+            needs compilation (see `begin`), `params` itself.
+        """
         begun = self.begin(vllm_config, params)
         if begun is None:
             return params
@@ -97,10 +161,27 @@ class Clients:
             return self._refer(params, begun.result())
 
     def is_admitted(self, constraint: Any) -> bool:
+        """Return whether a constraint is a reference (to a compiled grammar) that this object has created.
+
+        Args:
+            constraint: vLLM's `StructuredOutputsParams`. Objects are compared by identity, so the result for a copy is
+                False.
+        """
         return self._admitted.get(id(constraint)) is constraint
 
     def beam_backend(self, vllm_config: Any, tokens: int) -> MaskBackend:
-        """For vLLM's beam search, which asks for the grammar of each beam at each step, by the constraint itself."""
+        """Return the mask backend for vLLM's beam search (`LLM.beam_search`).
+
+        The beam search passes the constraint itself to the backend, for each beam at each step. Other requests pass a
+        reference to a compiled grammar.
+
+        Args:
+            vllm_config: vLLM's `VllmConfig` of the engine.
+            tokens: Width V of the logits.
+
+        Returns:
+            A backend that compiles constraints. It caches the references to the compiled grammars of 64 constraints.
+        """
         from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 
         admission, max_tokens = self._admission(vllm_config), _beam_tokens.get()
@@ -118,7 +199,7 @@ class Clients:
         return self._admissions[_tokenizer(vllm_config)]
 
     def _refer(self, params: Any, reference: str) -> Any:
-        """A copy of `params` with `reference` for its constraint."""
+        """Return a copy of `params` with `reference` in place of its constraint."""
         from vllm.sampling_params import StructuredOutputsParams
 
         referring = StructuredOutputsParams(grammar=reference)
@@ -130,12 +211,12 @@ class Clients:
 
 
 def _tokenizer(vllm_config: Any) -> tuple[str, bool]:
-    """Key of a vocabulary: the tokenizer, and whether it may be the model's own code."""
+    """Return the key of a vocabulary: the tokenizer, and whether it may run code of the model."""
     return str(vllm_config.model_config.tokenizer), bool(vllm_config.model_config.trust_remote_code)
 
 
 def _constraint(kind: str, text: str) -> Any:
-    """`StructuredOutputsParams` behind vLLM's key of a constraint."""
+    """Return the `StructuredOutputsParams` that stand behind vLLM's key of a constraint."""
     import json
 
     from vllm.sampling_params import StructuredOutputsParams
@@ -146,7 +227,14 @@ def _constraint(kind: str, text: str) -> Any:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """A grammar's refusal becomes the client's 400, with its code and place; nobody who compiles, a 503."""
+    """Return a context that converts Turnstile's errors about a constraint to vLLM's errors with an HTTP status.
+
+    A CompilerBusyError becomes an error with status 503.
+
+    Raises:
+        VLLMNotFoundError: 404, for a RequestError with this status (unknown grammar key).
+        VLLMValidationError: 400, for every other RequestError or GrammarError. The message starts with the error code.
+    """
     from deployments.vllm.compilers import CompilerBusyError
 
     try:
@@ -166,7 +254,7 @@ def _unavailable_error() -> type[Exception]:
     from vllm.exceptions import GracefulHTTPError
 
     class UnavailableError(GracefulHTTPError):
-        """The status under vLLM's name, and under the one that Ray Serve LLM asks for."""
+        """Error with the status under vLLM's name, and under the name that Ray Serve LLM reads."""
 
         def __init__(self, message: str) -> None:
             super().__init__(message, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -176,7 +264,13 @@ def _unavailable_error() -> type[Exception]:
 
 
 def wrap_clients(clients: Clients) -> None:
-    """vLLM's engine clients, its processor of inputs, and the check of outlines that this calls."""
+    """Change vLLM's classes in this process, so that the constraint of each request is compiled first.
+
+    The engine client (`AsyncLLM`), its input processor, and the validation function of outlines are wrapped in place.
+
+    Args:
+        clients: Object that compiles the constraints of all engines of this process.
+    """
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.structured_output import backend_outlines
@@ -198,7 +292,10 @@ def wrap_clients(clients: Clients) -> None:
 
 
 def wrap_beam_search() -> None:
-    """Keep `max_tokens` of a beam search for `Clients.beam_backend`."""
+    """Wrap vLLM's `LLM.beam_search`, so that `Clients.beam_backend` can read `max_tokens` of the current search.
+
+    vLLM's class is changed in place. A second call has no effect.
+    """
     from vllm import LLM
 
     @wraps(LLM, "beam_search")
@@ -211,7 +308,17 @@ def wrap_beam_search() -> None:
 
 
 def look_ahead(clients: Clients, vllm_config: Any, params: Any) -> None:
-    """Begins an admission that a handler with a stream waits for; who waits for it later finds it done."""
+    """Start to compile the constraint of a request before its HTTP stream begins, so that a rejection can be a 400.
+
+    The future of the compilation is appended to the list in the context variable `ahead`. The HTTP handler waits for
+    all futures in this list before it begins the stream. When the request reaches the engine later, the compiled
+    grammar is in the store. Outside a streaming handler (`ahead` is None), the function does nothing.
+
+    Args:
+        clients: Object that compiles the constraints of this process.
+        vllm_config: vLLM's `VllmConfig` of the engine.
+        params: vLLM's parameters of the request; not changed.
+    """
     if (waiting := ahead.get()) is not None and (begun := clients.begin(vllm_config, params)) is not None:
         waiting.append(begun)
 
@@ -252,7 +359,7 @@ def _refuse_streamed_input(vllm_config: Any, params: Any) -> None:
 def _thinks_by_itself(vllm_config: Any, keywords: dict[str, Any]) -> bool:
     """Return whether vLLM would wait for the end of reasoning outside of chats (vLLM issue 57726).
 
-    Its handlers of chats say something about thoughts wherever there is a reasoning parser.
+    vLLM's chat handlers always pass an argument about reasoning if there is a reasoning parser.
     """
     if not vllm_config.structured_outputs_config.reasoning_parser:
         return False

@@ -1,6 +1,6 @@
-"""Who compiles for vLLM's API process: its own processes, a Turnstile server, a deployment of the same Ray cluster.
+"""Grammar compilers for vLLM's API process: own compile processes, a Turnstile server, or a Ray Serve deployment.
 
-All put artifacts into the store that the EngineCore reads.
+Each compiler puts artifacts (compiled grammars) into the store. vLLM's EngineCore loads the artifacts from the store.
 """
 
 from __future__ import annotations
@@ -27,95 +27,122 @@ from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.job import job
-from grammar_workers.service.pool import CompilePool
-from grammar_workers.service.service import CompileService
+from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
+from grammar_workers.service.service import CompileService, Observer
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 _REQUEST_TIMEOUT_S = 150.0
 _CONNECT_TIMEOUT_S = 5.0
+# Seconds for a deployment that starts together with vLLM. It loads the vocabulary, and may have to wait for a node.
 _START_TIMEOUT_S = 300.0
-"""A deployment that starts beside ours loads the vocabulary first, and may have to wait for a node."""
+# Grammar options that a body of `/v1/grammars` may have.
 _OPTIONS_OF_REQUESTS = ("on_unsupported",)
-"""Those that a body of `/v1/grammars` has."""
-_LOAD_COMPILER = "grammar_workers.service.worker:load_compiler_with_options"
 
 
 class CompilerBusyError(RuntimeError):
-    """Nobody could compile now; another time they might."""
+    """No grammar compiler is available now: its queue is full, or it does not respond. A later attempt may succeed."""
 
 
 class Compiler(Protocol):
-    """Compiles specifications into the store; both run on a loop that serves nothing but compilations."""
+    """Interface of a grammar compiler, which compiles specifications (constraints) and stores the results.
+
+    The methods run on an event loop that is used for compilations only.
+    """
 
     async def wait_ready(self) -> None:
-        """Until the first request would not have to wait for anything but its own compilation."""
+        """Wait until the compiler is ready. Call this method before `compile`."""
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
-        """The key under which the artifact is in the store now. Raises GrammarError, CompilerBusyError.
+        """Compile a specification, and put the artifact (compiled grammar) into the store.
 
-        `options`: fields of `GrammarOptions` in which this grammar differs from the others.
+        GrammarError is raised if the specification is rejected, and CompilerBusyError if no compiler is available.
+
+        Args:
+            specification: Specification to compile.
+            options: Fields of `GrammarOptions`, by name, that replace the compiler's default options for this grammar.
+
+        Returns:
+            The grammar key under which the store has the artifact.
         """
 
 
-class _NoMetrics:
-    """Nobody looks at figures of compilations here: vLLM's metrics are its own."""
-
-    def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None: ...
-
-    def refused(self, code: str) -> None: ...
-
-    def waited(self) -> None: ...
-
-
 class Spacing:
-    """When those may leave who came one by one and became ready together: half as far apart as they came, or farther.
+    """Computes short delays for requests whose grammars become ready at about the same time.
 
-    Compile processes get the CPU that vLLM leaves, so several compilations may end in a row. Their prompts would enter
-    one step of the engine, which every stream waits for. Who came together leaves together. Nobody waits longer than
-    half as long as somebody before was held up, and a queue dissolves as fast as it grew.
+    Without delays, the prompts of all these requests would enter one step of the engine, and this step would delay
+    every running stream. With the delays, the interval between two requests at the engine is at least half of the
+    interval between their arrivals.
     """
 
     def __init__(self) -> None:
         self._came = self._left = 0.0
 
     def delay(self, came: float, ready: float) -> float:
-        """Seconds that the next has to wait, who came and is ready at these times by one clock (s, positive)."""
+        """Return the delay of the next request after its grammar is ready, in seconds (0 or more).
+
+        Call this method once for each request, in the order in which their grammars become ready.
+
+        Args:
+            came: Time at which the request arrived, in seconds of `time.monotonic`.
+            ready: Time at which the grammar of the request became ready, in seconds of `time.monotonic`.
+        """
         self._left = max(ready, self._left + max(0.0, came - self._came) / 2)
         self._came = max(came, self._came)
         return self._left - ready
 
 
 class OwnCompiler:
-    """Compile processes of this process, with the budgets of Turnstile's grammar tier."""
+    """Grammar compiler that uses child processes of vLLM's API process. The constructor starts the processes.
+
+    Args:
+        model: Folder or Hugging Face ID of the model or of its tokenizer.
+        settings: Settings of the plugin: number of processes, limits on time, grammar options and store.
+    """
 
     def __init__(self, model: str, settings: PluginSettings) -> None:
         self._options = settings.grammar_options
         self._settings = settings
         self._spacing = Spacing()
         self._pool = CompilePool(
-            _LOAD_COMPILER,
+            LOAD_COMPILER,
             {"model": model, "trust_remote_code": settings.trust_remote_code},
             processes=settings.compile_processes,
             timeout_s=settings.compile_timeout_s,
             cpu_s=settings.compile_cpu_s,
-            # vLLM's processes have no nice value, and on a CPU they wait for each other in a loop that fills a core.
+            # vLLM's processes have no nice value, and on a CPU they wait for each other in busy loops.
             idle=False,
         )
 
     async def wait_ready(self) -> None:
+        """Wait until the child processes are warm, and open the store of grammars. Call this before `compile`."""
         self._fingerprint = await asyncio.to_thread(self._pool.wait_ready)
         store = open_store(self._settings.store, self._fingerprint)
-        self._service = CompileService(self._pool, store, self._settings.compile_timeout_s, _NoMetrics())
+        # vLLM has metrics of its own.
+        self._service = CompileService(self._pool, store, Observer())
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        """Compile a specification in a child process, unless the store already has the artifact (compiled grammar).
+
+        GrammarError is raised if the specification is rejected.
+
+        Args:
+            specification: Specification to compile.
+            options: Fields of `GrammarOptions`, by name, that replace the plugin's options for this grammar.
+
+        Returns:
+            The grammar key under which the store has the artifact.
+
+        Raises:
+            CompilerBusyError: Too many compilations wait.
+        """
         came = time.monotonic()
-        # Large schemas take milliseconds to normalise.
+        # Large schemas take milliseconds to normalize.
         all_options = self._options.model_copy(update=dict(options))
         key = grammar_key(specification, self._fingerprint, all_options)
-        job = {"specification": specification.model_dump(by_alias=True), "options": all_options.model_dump()}
+        asked = job(specification.model_dump(by_alias=True), all_options.model_dump())
         try:
-            found = await self._service.artifact(key, job, "")
+            found = await self._service.artifact(key, asked, "")
         except QueueFullError as error:
             raise CompilerBusyError("too many grammars wait to be compiled") from error
         if found is not None and found.source == "compiled":
@@ -124,7 +151,14 @@ class OwnCompiler:
 
 
 class RemoteCompiler:
-    """A Turnstile server with the same model, vocabulary and store."""
+    """Grammar compiler that sends specifications to a Turnstile server by HTTP.
+
+    The server must serve a model with the vocabulary of this engine, and must use the same store of compiled grammars.
+
+    Args:
+        settings: Settings of the plugin. `url` must be set. `api_key` is sent as a bearer token. None: no token is
+            sent.
+    """
 
     def __init__(self, settings: PluginSettings) -> None:
         headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
@@ -133,9 +167,25 @@ class RemoteCompiler:
         timeout = httpx.Timeout(_REQUEST_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
         self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
 
-    async def wait_ready(self) -> None: ...
+    async def wait_ready(self) -> None:
+        """Return at once. The first `compile` connects to the server."""
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        """Compile a specification on the server, with `POST /v1/grammars`.
+
+        Args:
+            specification: Specification to compile.
+            options: Fields of `GrammarOptions`, by name, for this grammar. Only `on_unsupported` is allowed.
+
+        Returns:
+            The grammar key under which the store has the artifact (compiled grammar).
+
+        Raises:
+            UnsupportedFeatureError: `options` has another option. The server sets other options for all requests.
+            LimitExceededError: The server has responded that the specification is too large (413).
+            CompilerBusyError: The server does not respond, or responds with another error than 400 and 413.
+            GrammarError.from_dict: `GrammarError`: the server has rejected the specification (400).
+        """
         asked = {name: value for name, value in options.items() if name in _OPTIONS_OF_REQUESTS}
         for name in options.keys() - asked.keys():
             message = f"{name}: the Turnstile server that compiles here has this option for all requests alike"
@@ -160,7 +210,13 @@ class RemoteCompiler:
 
 
 class HandleCompiler:
-    """A `GrammarCompiler` of this Ray cluster by its Serve handle, in this replica's application if none is named."""
+    """Grammar compiler that calls a deployment `GrammarCompiler` of this Ray cluster with a Ray Serve handle.
+
+    Args:
+        model: Folder or Hugging Face ID of the model or of its tokenizer.
+        settings: Settings of the plugin. `compiler_deployment` (name of the deployment) must be set. `compiler_app` is
+            the Ray Serve application of the deployment; None: the application of this replica.
+    """
 
     def __init__(self, model: str, settings: PluginSettings) -> None:
         self._model = model
@@ -169,7 +225,13 @@ class HandleCompiler:
         self._retries = Retries()
 
     async def wait_ready(self) -> None:
-        """Raises CompilerBusyError where it does not answer, ValueError where it compiles for another vocabulary."""
+        """Wait until the deployment responds, and check its vocabulary. Call this method before `compile`.
+
+        CompilerBusyError is raised if the deployment does not respond within 5 minutes.
+
+        Raises:
+            ValueError: The deployment compiles for another vocabulary than the model's.
+        """
         info = await self._info()
         self._fingerprint = info["vocabulary_fingerprint"]
         self._options = GrammarOptions.model_validate(info["options"])
@@ -181,6 +243,21 @@ class HandleCompiler:
         self._store = open_store(self._settings.store, self._fingerprint)
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        """Compile a specification in the deployment, unless the store already has the artifact (compiled grammar).
+
+        If the deployment has put the artifact into files of another node, the method copies the artifact into the store
+        of this node. CompilerBusyError is raised if the deployment is full or does not respond.
+
+        Args:
+            specification: Specification to compile.
+            options: Fields of `GrammarOptions`, by name, that replace the deployment's options for this grammar.
+
+        Returns:
+            The grammar key under which the store has the artifact.
+
+        Raises:
+            GrammarError.from_dict: `GrammarError`: the deployment has rejected the specification.
+        """
         key = grammar_key(specification, self._fingerprint, self._options.model_copy(update=dict(options)))
         if await self._is_stored(key):
             return key
@@ -189,7 +266,7 @@ class HandleCompiler:
         if answer["status"] == "refused":
             raise GrammarError.from_dict(answer["error"])
         if not await self._is_stored(key):
-            # Stores of files are those of a node, and the compiler's node may be another one.
+            # A file store belongs to one node, and the compiler may run on another node.
             data = await self._answer("get", key, plain)
             await asyncio.to_thread(self._store.put, key, data)
         return key
@@ -215,7 +292,7 @@ class HandleCompiler:
         return await asyncio.to_thread(self._store.get, key) is not None
 
     async def _answer(self, method: str, key: str, specification: dict[str, Any]) -> Any:
-        """Of the replica whose caches know `key`. Raises CompilerBusyError."""
+        """Return the response of the replica whose caches have `key`. Raises CompilerBusyError."""
         call = getattr(self._handle.options(session_id=key), method)
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
@@ -227,16 +304,28 @@ class HandleCompiler:
 
 
 class NoCompiler:
-    """For who compiles before: a request that brings no `turnstile:KEY` is refused."""
+    """Compiler that rejects every specification, for engines that accept only grammars compiled in advance."""
 
-    async def wait_ready(self) -> None: ...
+    async def wait_ready(self) -> None:
+        """Return at once, because nothing is compiled."""
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        """Raise UnsupportedFeatureError, because this engine accepts only keys of compiled grammars."""
         raise UnsupportedFeatureError("this engine takes grammars that were compiled before, by their key")
 
 
 def compiler_for(model: str, settings: PluginSettings) -> Compiler:
-    """The compiler that `settings` ask for."""
+    """Create the grammar compiler that the settings of the plugin select.
+
+    Args:
+        model: Folder or Hugging Face ID of the model or of its tokenizer.
+        settings: Settings of the plugin. If `url` is set, the result is a `RemoteCompiler`. Otherwise, if
+            `compiler_deployment` is set, it is a `HandleCompiler`. Otherwise it is an `OwnCompiler`, or a `NoCompiler`
+            if `compile_processes` is 0.
+
+    Returns:
+        The compiler. Await its method `wait_ready` before `compile`.
+    """
     if settings.url is not None:
         return RemoteCompiler(settings)
     if settings.compiler_deployment is not None:

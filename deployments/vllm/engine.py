@@ -1,9 +1,12 @@
-"""vLLM's `AsyncLLM` as the engine of a model replica: our prompts, texts and events around its tokens.
+"""vLLM as the inference engine of a Turnstile model replica.
+
+Turnstile converts the prompt to tokens, and the tokens of the output to text. vLLM's `AsyncLLM` generates the tokens:
 
     request --prompt--> token ids --AsyncLLM--> token ids --text--> outputs
            `--grammar in the store--> `turnstile:KEY`
 
-vLLM runs the model in processes of its own, the EngineCore and its workers; there the plugin makes the masks.
+vLLM runs the model in its own processes, the EngineCore and its workers. In the EngineCore, Turnstile's plugin loads
+the compiled grammar from the store by KEY, and computes the masks.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -24,23 +26,32 @@ from deployments.vllm.sampling import check_supported, sampling_params
 from deployments.vllm.settings import BACKEND
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import Statistics, counted, in_turn, too_late
+from gpu_workers.inference_engine import InferenceEngine, Statistics, in_turn, too_late
 from gpu_workers.model.loader import token_limit
-from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput
-from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
-from grammar_workers import TokenFSM, Vocabulary
+from gpu_workers.request import GenerationRequest, RequestError
+from grammar_workers import Vocabulary
 from grammar_workers.logs import SERVE, get_logger
-from grammar_workers.service.tenant_threads import TenantThreads
 
 logger = get_logger(SERVE)
 
 
-class VllmEngine:
-    """One model in vLLM that many generations share: an `InferenceEngine`.
+class VllmEngine(InferenceEngine):
+    """Engine that runs one model in vLLM for many concurrent generations.
 
-    `grammars` keeps what it fetches in the store `store_url`, where the EngineCore finds it. `on_death` is called when
-    the EngineCore has died: nothing brings it back. Raises ValueError for engine arguments that vLLM does not take.
+    The constructor starts vLLM, loads the model, and sets environment variables of this process. It raises ValueError
+    if vLLM rejects the engine arguments, or if vLLM does not load Turnstile's plugin.
+
+    Args:
+        model: Folder or Hugging Face ID of the model.
+        store_url: URL of the store of compiled grammars. The EngineCore loads grammars from there.
+        config: Settings of the engine, with the arguments for vLLM.
+        vocabulary: Vocabulary of the model.
+        tokenizer: Tokenizer of the model.
+        grammars: Source of compiled grammars (automata of constraints). It puts every grammar that it fetches into the
+            store.
+        on_death: Function that is called when the EngineCore has died, possibly several times. The EngineCore cannot be
+            started again.
     """
 
     def __init__(
@@ -53,12 +64,7 @@ class VllmEngine:
         grammars: GrammarSource,
         on_death: Callable[[], None],
     ) -> None:
-        self.vocabulary = vocabulary
-        self.tokenizer = tokenizer
         self.statistics = Statistics()
-        self.rejection_masses: deque[float] = deque()
-        self.grammar_waits: deque[float] = deque()
-        self._grammar_timeout_s = config.grammar_timeout_s
         self._grammars = grammars
         self._on_death = on_death
         self._adapters = {name: (number, path) for number, (name, path) in enumerate(config.lora_adapters.items(), 1)}
@@ -66,59 +72,54 @@ class VllmEngine:
         self._load = Load(self.statistics)
         self._llm = _start(model, store_url, config, self._load)
         model_config = self._llm.vllm_config.model_config
-        self.max_length: int = model_config.max_model_len
-        self._token_limit = token_limit(tokenizer, model_config.get_vocab_size())
-        self._prompts = PromptEncoder(
+        super().__init__(
             tokenizer,
-            token_limit=self._token_limit,
-            max_length=self.max_length,
-            longest_token=vocabulary.longest_token,
+            vocabulary,
+            token_limit(tokenizer, model_config.get_vocab_size()),
+            model_config.max_model_len,
+            grammars.fetch,
+            config.grammar_timeout_s,
         )
-        self.tokenizing = TenantThreads("tokenize", may_end=True)
-        self._threads = TenantThreads("grammar")
 
     @property
     def running(self) -> int:
-        return min(self._load.running, self._asked)  # an idle EngineCore tells nothing
+        """Number of generations that run in vLLM: generations in the EngineCore's last step that have not ended."""
+        return min(self._load.running, self._asked)  # an idle EngineCore reports nothing
 
     @property
     def waiting(self) -> int:
+        """Number of generations that wait in vLLM: generations that have not ended, minus `running`."""
         return self._asked - self.running
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
-        return counted(self._outputs_in_time(request), self.statistics)
-
-    async def _outputs_in_time(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        loop = asyncio.get_running_loop()
-        deadline = None if request.timeout_s is None else loop.time() + request.timeout_s
+    async def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        deadline = None if request.timeout_s is None else asyncio.get_running_loop().time() + request.timeout_s
         reason = None
-        async with contextlib.aclosing(self._outputs(request)) as outputs:
+        async with contextlib.aclosing(self._unlimited_outputs(request)) as outputs:
             while reason is None:
-                left = None if deadline is None else max(deadline - loop.time(), 0)
                 try:
-                    output = await asyncio.wait_for(anext(outputs), left)
+                    async with asyncio.timeout_at(deadline):
+                        output = await anext(outputs)
                 except TimeoutError:
                     raise too_late(request) from None
                 reason = output.finish_reason
                 yield output
 
     def check_health(self) -> None:
-        """Raises RuntimeError when the EngineCore has died."""
+        """If vLLM's EngineCore has died, call `on_death` and raise RuntimeError. Otherwise do nothing."""
         if self._llm.errored:
             self._on_death()
             raise RuntimeError("vLLM's EngineCore has died")
 
     def close(self) -> None:
+        """Shut down vLLM and its processes. Running generations end with an error."""
         self._llm.shutdown()
 
-    async def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        """`generate` without its deadline. Raises RequestError."""
+    async def _unlimited_outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        """Stream one output without its deadline. Raises RequestError."""
         check_supported(request.sampling)
-        request.sampling.check_token_ids(self._token_limit)
-        prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
+        prompt = await self._encode(request)
         fsm = None if request.grammar is None else await self._automaton(request.grammar)
-        room = self.max_length - len(prompt)
+        room = self.max_model_len - len(prompt)
         limits = {"max_tokens": min(request.sampling.max_tokens or room, room), "prompt_tokens": len(prompt)}
         make_reader = functools.partial(OutputReader, request, self.vocabulary, fsm, **limits)
         reader = await in_turn(self._threads, request.tenant, make_reader)
@@ -137,23 +138,10 @@ class VllmEngine:
                 if output.finish_reason is not None:
                     return
 
-    async def _automaton(self, grammar: GrammarReference) -> TokenFSM:
-        """When it is here, the artifact is in the store. Raises RequestError."""
-        try:
-            async with asyncio.timeout(self._grammar_timeout_s):
-                return await self._grammars.fetch(grammar)
-        except TimeoutError as error:
-            message = f"the grammar did not arrive within {self._grammar_timeout_s:g} s"
-            raise RequestError(message, code="grammar_timeout", status=503) from error
-
     async def _completions(
         self, request: GenerationRequest, prompt: list[int], reader: OutputReader
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's `CompletionOutput`s. Raises RequestError.
-
-        Files of the store make room for others while this process still has the automaton: then the artifact is put
-        there once more.
-        """
+        """Yield vLLM's `CompletionOutput`s. An artifact that the store has evicted is stored again, once."""
         for is_last in (False, True):
             try:
                 async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
@@ -168,7 +156,7 @@ class VllmEngine:
     async def _ask(
         self, request: GenerationRequest, prompt: list[int], reader: OutputReader
     ) -> AsyncGenerator[Any, None]:
-        """One generation of vLLM, for `reader`. Raises RequestError."""
+        """Yield the results of one generation of vLLM. Raises RequestError."""
         tokens = {"prompt_token_ids": [*prompt, *request.emitted_token_ids]}
         name = f"{request.request_id}-{request.choice_index}"
         first = True
@@ -192,7 +180,7 @@ class VllmEngine:
             self._asked -= 1
 
     def _lora_request(self, adapter: str | None) -> Any:
-        """vLLM's own, which loads the adapter where it is new. Raises RequestError for a name that is none."""
+        """Return vLLM's LoRA request, which loads a new adapter. Raises RequestError for an unknown name."""
         from vllm.lora.request import LoRARequest
 
         if adapter is None:
@@ -206,14 +194,14 @@ class VllmEngine:
 
 
 class _GrammarLostError(RequestError):
-    """vLLM has not found the artifact of a key."""
+    """vLLM has not found the artifact of a grammar key."""
 
     def __init__(self) -> None:
         super().__init__("vLLM has not found the grammar", code="internal_error", status=500)
 
 
 def _refusal(error: Exception) -> RequestError:
-    """vLLM's error as ours."""
+    """Return the RequestError for an error of vLLM."""
     from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMNotFoundError
 
     if isinstance(error, RequestError):
@@ -225,13 +213,13 @@ def _refusal(error: Exception) -> RequestError:
         return RequestError(f"vLLM refuses this request: {error}", code="invalid_value", param=parameter)
     if isinstance(error, GracefulHTTPError):
         return RequestError("too many generations are waiting already", code="server_full", status=429)
-    logger.error("vLLM failed: %r", error, exc_info=error)
+    logger.error("vLLM failed: error=%r", error, exc_info=error)
     return RequestError("vLLM could not generate", code="internal_error", status=500)
 
 
 def _start(model: str, store_url: str, config: VllmEngineConfig, load: Load) -> Any:
-    """An `AsyncLLM` whose EngineCore makes masks from the store. Raises ValueError for what vLLM does not take."""
-    # Read by the plugin in this process and in those that vLLM starts; grammars come compiled, from the grammar tier.
+    """Return an `AsyncLLM` whose EngineCore computes masks from the store. Raises ValueError for rejected arguments."""
+    # The plugin reads them in this process and in vLLM's processes. The grammar compilers compile all grammars.
     os.environ.update(TURNSTILE_VLLM="1", TURNSTILE_STORE=store_url, TURNSTILE_COMPILE_PROCESSES="0")
     for another in ("TURNSTILE_URL", "TURNSTILE_COMPILER_DEPLOYMENT"):
         os.environ.pop(another, None)

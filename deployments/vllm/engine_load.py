@@ -1,4 +1,7 @@
-"""What vLLM's scheduler counts, for our metrics; its own go to Ray's metrics under its own names (`vllm:...`)."""
+"""Counts of vLLM's scheduler for Turnstile's metrics: running generations, steps, and draft tokens.
+
+vLLM also sends its own metrics to Ray, under their own names (`vllm:...`).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,27 @@ from gpu_workers.inference_engine import Statistics
 
 
 class Load:
-    """How many generations take part in the EngineCore's steps, as of its last one; its counts go to `statistics`."""
+    """Load of vLLM's EngineCore: number of running generations, and counts of steps and draft tokens.
+
+    Args:
+        statistics: Counters of the engine. Each call of `record` increases its counts of steps, drafted tokens and
+            accepted draft tokens.
+
+    Attributes:
+        running: Number of generations in the last step of the EngineCore. An idle EngineCore makes no steps, so the
+            number may be out of date.
+    """
 
     def __init__(self, statistics: Statistics) -> None:
         self.running = 0
         self._statistics = statistics
 
     def record(self, scheduler_stats: Any) -> None:
-        """`scheduler_stats`: `vllm.v1.metrics.stats.SchedulerStats` of one step."""
+        """Add the counts of one step of the EngineCore.
+
+        Args:
+            scheduler_stats: vLLM's `SchedulerStats` of the step.
+        """
         self.running = scheduler_stats.num_running_reqs
         self._statistics.steps += 1
         if (drafts := scheduler_stats.spec_decoding_stats) is not None:
@@ -24,7 +40,15 @@ class Load:
 
 
 def stat_loggers(load: Load) -> list[Any]:
-    """For `AsyncLLM`: one that tells `load`, and vLLM's own for Ray."""
+    """Return the classes of statistics loggers for vLLM's `AsyncLLM`. vLLM calls the loggers after each step.
+
+    Args:
+        load: Load of the EngineCore, which the first logger updates.
+
+    Returns:
+        Two logger classes. The first class updates `load`. The second class is vLLM's own logger, which sends vLLM's
+        metrics to Ray.
+    """
     from vllm.v1.metrics.loggers import StatLoggerBase
     from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 

@@ -1,4 +1,7 @@
-"""vLLM's HTTP handlers: what is refused is a 400 before a stream begins, not an event of the stream."""
+"""Wrappers of vLLM's HTTP handlers, so that a streaming request gets HTTP 400 if its constraint is rejected.
+
+Without the wrappers, vLLM begins the stream with status 200, and reports the rejection as an event of the stream.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,27 @@ from grammar_workers.logs import get_logger
 logger = get_logger("vllm.turnstile")
 
 _ENTRYPOINTS = "vllm.entrypoints"
+# Modules, classes and methods of the handlers that respond with a stream if the request has `stream`.
 _HANDLERS = (
     ("openai.chat_completion.serving", "OpenAIServingChat", "create_chat_completion"),
     ("openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
     ("openai.responses.serving", "OpenAIServingResponses", "create_responses"),
 )
-"""Modules, classes and methods that answer with a stream if the request has `stream`."""
+# Module and function that compile the structural tags of requests with XGrammar, to check them.
+_PROTOCOL, _TAG_CHECK = "generate.base.protocol", "validate_structural_tag_payload"
 
 
 @functools.cache
 def wrap_handlers(clients: Clients) -> None:
-    """Once, in a process that serves. Where vLLM has not one of them, streams are refused as vLLM does it."""
+    """Wrap vLLM's HTTP handlers of chat completions, completions, responses and messages in this process, in place.
+
+    A streaming handler then begins its stream only after the constraint is compiled. Structural tags are no longer
+    checked with XGrammar. If this vLLM lacks a handler, a warning is logged, and rejections in that handler remain
+    events of the stream. A second call has no effect.
+
+    Args:
+        clients: Object that compiles the constraints of this process.
+    """
     for module, name, method in _HANDLERS:
         if (handler := _handler(module, name)) is not None:
             _wrap_stream(handler, method)
@@ -33,13 +46,17 @@ def wrap_handlers(clients: Clients) -> None:
         _wrap_turns(responses, clients)
     if (messages := _handler("anthropic.serving", "AnthropicServingMessages")) is not None:
         _wrap_messages(messages)
+    if _handler(_PROTOCOL, _TAG_CHECK) is not None:
+        _skip_tag_check(importlib.import_module(f"{_ENTRYPOINTS}.{_PROTOCOL}"))
 
 
 def _handler(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{_ENTRYPOINTS}.{module}"), name)
     except (ImportError, AttributeError) as error:
-        logger.warning("vLLM has no %s: what it refuses is an event of the stream (%s)", name, error)
+        logger.warning(
+            "vLLM has no such handler, rejections arrive as events of the stream: handler=%s error=%s", name, error
+        )
         return None
 
 
@@ -58,7 +75,7 @@ def _wrap_stream(handler: Any, method: str) -> None:
 
 
 async def _refused_ahead(stream: Any) -> None:
-    """Waits for what the stream will ask for. Raises what refuses it."""
+    """Wait for the admissions that the stream depends on. Raises the rejection and closes the stream."""
     try:
         for begun in ahead.get() or ():
             with refusals():
@@ -69,7 +86,7 @@ async def _refused_ahead(stream: Any) -> None:
 
 
 def _refuse_beams(vllm_config: Any, request: Any) -> None:
-    """vLLM's beam search over HTTP leaves every constraint out."""
+    """Reject a constraint together with a beam search: vLLM's beam search over HTTP ignores constraints."""
     if not getattr(request, "use_beam_search", False) or not asked_for(vllm_config):
         return
     wanted = getattr(request, "response_format", None)
@@ -82,7 +99,7 @@ def _refuse_beams(vllm_config: Any, request: Any) -> None:
 
 
 def _wrap_turns(handler: Any, clients: Clients) -> None:
-    """A response's turns call the engine when the stream has begun."""
+    """Begin the admission early: the turns of a response call the engine only after the stream has begun."""
 
     @wraps(handler, "_generate_with_builtin_tools")
     def generate(original: Any, self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -90,8 +107,20 @@ def _wrap_turns(handler: Any, clients: Clients) -> None:
         return original(self, *arguments, **keywords)
 
 
+def _skip_tag_check(protocol: Any) -> None:
+    """Leave the check of structural tags to the admission.
+
+    vLLM's own check blocks the event loop, for seconds if a schema is large. It also rejects tags that only Turnstile
+    supports, without a reason.
+    """
+
+    @wraps(protocol, _TAG_CHECK)
+    def check(_original: Any, _payload: Any, *, parameter: str) -> None:
+        del parameter
+
+
 def _wrap_messages(handler: Any) -> None:
-    """vLLM's route logs a traceback for whatever this raises, a client's own fault included."""
+    """Return rejections as error responses, because vLLM's route logs a traceback for every exception."""
 
     @wraps(handler, "create_messages")
     async def create_messages(original: Any, self: Any, *arguments: Any, **keywords: Any) -> Any:

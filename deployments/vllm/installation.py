@@ -1,11 +1,14 @@
-"""Puts Turnstile in the place of outlines, in memory.
+"""Installation of Turnstile in place of outlines, by changes to vLLM's modules in memory.
 
     TURNSTILE_VLLM=1 vllm serve MODEL --structured-outputs-config '{"backend": "outlines"}'
 
-vLLM has no registry of backends (RFC #50966), but imports the class and the validation function of outlines by name
-when it needs them. More places are wrapped: the engine client, so that a grammar is compiled, or refused with 400,
-before its request enters the engine; the engine's manager, so that everything is warm before the first request; and the
-choice of the registry that `/metrics` shows (`metrics`).
+vLLM has no registry of structured outputs backends (RFC #50966). But vLLM imports the backend class and the validation
+function of outlines by name when it needs them. Therefore, Turnstile replaces both. It also wraps other parts of vLLM:
+
+- The engine client compiles the constraint of a request before the request enters the engine, or rejects it with 400.
+- The HTTP handlers begin a stream only after the constraint is compiled (module `handlers`).
+- The structured output manager loads the vocabulary before the first request.
+- The function that selects the registry of `/metrics` adds the metrics of masks (module `metrics`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import functools
 import json
 from typing import Any
 
-from deployments.kernel_progress import compile_logged
 from deployments.version import version
 from deployments.vllm import metrics
 from deployments.vllm.clients import Clients, asked_for, wrap_beam_search, wrap_clients
@@ -27,13 +29,14 @@ from deployments.vllm.wrapping import wraps
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.timings import share_timings
+from grammar_workers.kernel_progress import compile_logged
 from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 logger = get_logger("vllm.turnstile")
 
+# vLLM's name for the use of an engine by its server.
 _SERVER = "OPENAI_API_SERVER"
-"""vLLM's name for the use of an engine by its server."""
 
 _METHODS: Methods = {
     "StructuredOutputGrammar": {
@@ -53,7 +56,11 @@ _METHODS: Methods = {
 
 
 def install() -> None:
-    """In each process of vLLM, once. Raises UnknownInterfaceError, ValueError for a wrong setting."""
+    """Replace vLLM's structured outputs backend `outlines` with Turnstile in this process, by changing vLLM's modules.
+
+    UnknownInterfaceError is raised if this version of vLLM is not supported. ValueError is raised if an environment
+    variable of the plugin is invalid. A second call has no effect.
+    """
     import vllm
     from vllm.v1.structured_output import StructuredOutputManager, backend_outlines, backend_types
 
@@ -76,14 +83,23 @@ def install() -> None:
 
 
 def is_installed() -> bool:
-    """Whether this process of vLLM has our masks."""
+    """Return whether `install` has replaced vLLM's backend `outlines` with Turnstile in this process."""
     from vllm.v1.structured_output import backend_outlines
 
     return isinstance(backend_outlines.OutlinesBackend, functools.partial)
 
 
 def check_interface(backend_types: Any, release: str) -> None:
-    """Raises UnknownInterfaceError naming what vLLM's module of base classes has that we do not know, or has not."""
+    """Check that vLLM's base classes have exactly the abstract methods that Turnstile implements.
+
+    Args:
+        backend_types: vLLM's module `vllm.v1.structured_output.backend_types`, with the base classes of backends and
+            grammars.
+        release: Version of vLLM, for the error message.
+
+    Raises:
+        UnknownInterfaceError: A class has other abstract methods or parameters. The message names the methods.
+    """
     engine = f"vLLM {release} (Turnstile supports {SUPPORTED_VLLM})"
     for name, methods in _METHODS.items():
         found = getattr(backend_types, name, None)
@@ -95,7 +111,7 @@ def check_interface(backend_types: Any, release: str) -> None:
 
 
 def _backend(settings: PluginSettings, vllm_config: Any) -> MaskBackend:
-    """That of an engine core."""
+    """Return the backend of an engine core."""
     compile_logged(logger)  # an engine core on another node than the API process
     model = vllm_config.model_config
     vocabulary = load_vocabulary(str(model.tokenizer), trust_remote_code=model.trust_remote_code)
@@ -107,17 +123,20 @@ def _backend(settings: PluginSettings, vllm_config: Any) -> MaskBackend:
 
 
 def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> Any:
-    """In place of `outlines(...)`: for a beam search, or of an engine without our masks, whose `auto` comes to it."""
+    """Return the backend for a beam search. vLLM calls this function in place of the class of outlines.
+
+    An engine without Turnstile's masks gets outlines, which the backend `auto` may select.
+    """
     if not asked_for(vllm_config):
         return outlines(vllm_config, tokenizer=tokenizer, vocab_size=vocab_size)
     return clients.beam_backend(vllm_config, vocab_size)
 
 
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
-    """The backend is there, warm, when the manager is: vLLM would make it at the first structured request.
+    """Create the backend, warm, together with vLLM's manager. vLLM would create it at the first structured request.
 
-    `min_tokens` is the grammar's: vLLM's processor, in the worker, counts no drafts and forbids end tokens behind them.
-    In the API process it stays, where stop strings wait for it.
+    The grammar enforces `min_tokens` in the engine core. vLLM's processor, in the worker, does not count drafts, and
+    would mask end tokens after them. In the API process `min_tokens` is kept, because stop strings depend on it.
     """
 
     @wraps(manager, "__init__")
@@ -135,7 +154,7 @@ def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
 
 
 def _warn(vllm_config: Any) -> None:
-    """The variable alone changes nothing, which nobody would see in the answers."""
+    """Warn that the variable alone changes nothing, because responses do not show that."""
     backend = vllm_config.structured_outputs_config.backend
     flag = f"--structured-outputs-config '{json.dumps({'backend': BACKEND})}'"
     logger.warning(
@@ -164,7 +183,7 @@ def _wrap_starts(clients: Clients) -> None:
 
 
 def _refuse_rust(vllm_config: Any, usage_context: Any) -> None:
-    """Raises ValueError for a server whose requests no Python sees before they are in the engine core."""
+    """Raise ValueError for a server whose requests enter the engine core without passing through Python."""
     from vllm import envs
 
     if envs.VLLM_USE_RUST_FRONTEND and asked_for(vllm_config) and getattr(usage_context, "name", "") == _SERVER:
@@ -172,7 +191,7 @@ def _refuse_rust(vllm_config: Any, usage_context: Any) -> None:
 
 
 def _wrap_start(engine: Any, clients: Clients) -> None:
-    """Compilers start before the model is loaded, and are warm before the engine is ready."""
+    """Start compilers before the model is loaded, and wait until they are warm before the engine is ready."""
 
     @wraps(engine, "__init__")
     def start(original: Any, self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:

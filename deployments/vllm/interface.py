@@ -1,4 +1,4 @@
-"""Whether an engine's base classes are those that we implement."""
+"""Check that the base classes of vLLM or SGLang have the expected methods and parameters."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 FIRST_VLLM, LAST_VLLM = "0.29", "0.33"
+# Supported releases. The extra `vllm` installs none of them, because builds of vLLM have different names.
 SUPPORTED_VLLM = f"vLLM {FIRST_VLLM} to {LAST_VLLM}"
-"""The releases whose interface is known. The extra `vllm` installs none of them: builds have different names."""
 
+# Class -> method -> names of its parameters.
 Methods = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By class and method, the names of its parameters."""
 
 
 class UnknownInterfaceError(RuntimeError):
-    """This engine is not one that the plugin knows."""
+    """The installed vLLM or SGLang has other classes, methods or parameters than the plugin requires."""
 
 
 def check_methods(module: Any, methods: Methods, engine: str) -> None:
-    """Raises UnknownInterfaceError naming the first of `methods` that `module` has otherwise, or has not."""
+    """Check that the classes of a module have the expected methods with the expected parameters.
+
+    Args:
+        module: Module of vLLM or SGLang that defines the classes.
+        methods: Name of a class -> name of a method -> names of its parameters, in order.
+        engine: Name and version of the engine, for the error message.
+
+    Raises:
+        UnknownInterfaceError: A method is missing or has other parameters. The message names the first such method.
+    """
     for name, known in methods.items():
         for method, parameters in known.items():
             found = getattr(getattr(module, name, None), method, None)

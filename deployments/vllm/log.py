@@ -1,24 +1,20 @@
-"""Our lines in vLLM's log."""
+"""Logging of the vLLM plugin: Turnstile's log records go to the handlers of vLLM's log."""
 
 from __future__ import annotations
 
 import logging
 import sys
 
-from grammar_workers.logs import PACKAGES, RAY_SERVE
+from grammar_workers.logs import PACKAGES, RAY_SERVE, log_as
 
 
 def log_as_vllm() -> None:
-    """Has our loggers write where vLLM's do, from the level that `VLLM_LOGGING_LEVEL` names on.
+    """Send Turnstile's log records to the handlers of vLLM's logger.
 
-    Some of our lines go to Ray Serve's logger, which in a replica writes to the replica's log, and there it stays so.
+    Turnstile's loggers also get the level of vLLM's logger. Outside a replica of Ray Serve, the logger of Ray Serve is
+    changed in this way, too, because Turnstile uses it. In a replica, its records stay in the log of the replica.
     """
-    names = PACKAGES if _in_replica() else (*PACKAGES, RAY_SERVE)
-    vllm = logging.getLogger("vllm")
-    for name in names:
-        one = logging.getLogger(name)
-        one.handlers, one.propagate = list(vllm.handlers), False
-        one.setLevel(vllm.level)
+    log_as(logging.getLogger("vllm"), PACKAGES if _in_replica() else (*PACKAGES, RAY_SERVE))
 
 
 def _in_replica() -> bool:

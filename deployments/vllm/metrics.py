@@ -1,4 +1,7 @@
-"""What vLLM's `GET /metrics` says about masks, which are made in other processes."""
+"""Metrics of masks in vLLM's `GET /metrics`: numbers and durations of mask computations and grammar state updates.
+
+Engine cores compute the masks. They are other processes than the server of `/metrics`.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,40 @@ from gpu_workers.vllm.timings import read_totals
 
 _ROUTE = "vllm.entrypoints.serve.instrumentator.metrics"
 _SAYS = {
-    "fill": ("mask_fill", "a row of the token bitmask written"),
-    "accept": ("token_accept", "a grammar taken over the tokens of a step"),
+    "fill": ("mask_fill", "computation of one mask"),
+    "accept": ("token_accept", "update of one grammar state after a step"),
 }
 
 
 class MaskMetrics(Collector):
-    """The figures of all engine cores of this server, read when they are asked for."""
+    """Prometheus collector of the mask metrics of all engine cores of this server.
+
+    Each request for metrics reads the current totals of the engine cores.
+    """
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of two operations: computation of a mask, and update of a grammar state after a step.
+
+        Yields:
+            For each operation: the number of operations, their total duration in seconds, and the longest duration in
+            seconds.
+        """
         for name, totals in read_totals().items():
             operation, what = _SAYS[name]
             prefix = f"turnstile_{operation}"
-            yield CounterMetricFamily(f"{prefix}s", f"How often: {what}.", totals.many)
-            yield CounterMetricFamily(f"{prefix}_seconds", f"Seconds in all: {what}.", totals.seconds)
-            yield GaugeMetricFamily(f"{prefix}_slowest_seconds", f"Slowest since the start: {what}.", totals.slowest_s)
+            yield CounterMetricFamily(f"{prefix}s", f"Number of operations: {what}.", totals.many)
+            yield CounterMetricFamily(f"{prefix}_seconds", f"Total seconds: {what}.", totals.seconds)
+            yield GaugeMetricFamily(
+                f"{prefix}_slowest_seconds", f"Longest duration in seconds since the start: {what}.", totals.slowest_s
+            )
 
 
 def export() -> None:
-    """Adds the figures to whatever registry vLLM shows in this process: it has one, or one for each route."""
+    """Add the mask metrics to vLLM's `GET /metrics` in this process.
+
+    The function wraps vLLM's function that returns the Prometheus registry, and adds the collector once to each
+    registry that vLLM's function returns. A second call of `export` has no effect.
+    """
     from vllm.v1.metrics import prometheus
 
     metrics = MaskMetrics()

@@ -1,4 +1,4 @@
-"""Tokens of one generation as they come from vLLM -> text, reports, and where the output ends."""
+"""Conversion of the tokens of one vLLM generation to text, reports on tokens, and the finish reason."""
 
 from __future__ import annotations
 
@@ -17,10 +17,27 @@ from grammar_workers import GrammarError, TokenFSM, Vocabulary
 
 
 class OutputReader:
-    """What one output says so far. `max_tokens`: the most it may have, `emitted_token_ids` included.
+    """Converts the tokens of one vLLM generation to text, log-probabilities and a finish reason.
 
-    The automaton `fsm` of its grammar is followed where a stop string, a stop token or a full budget asks whether the
-    output is complete; the EngineCore follows its own for the masks.
+    A stop string or stop token may end a constrained output only where the output is complete. The automaton `fsm` is
+    used to decide that. (The EngineCore computes the masks with an automaton of its own.)
+
+    The constructor raises RequestError if the grammar does not allow the text `begun_text` or the tokens
+    `emitted_token_ids` of the request. It also raises RequestError if `finish_within_budget` is set and no valid output
+    has at most `max_tokens` tokens.
+
+    Args:
+        request: The request. Its `emitted_token_ids` are output tokens that the client has received from another
+            replica.
+        vocabulary: Vocabulary of the model.
+        fsm: Automaton of the grammar. None: the output is not constrained.
+        max_tokens: Maximum number of output tokens, `emitted_token_ids` included.
+        prompt_tokens: Number of tokens of the prompt.
+
+    Attributes:
+        finish_reason: `stop` or `length`. None: the output has not ended.
+        begun: Tokens of `begun_text`: the end of the prompt, if the constraint also applies to it. The automaton
+            accepts these tokens before the tokens of the output. Empty without a grammar.
     """
 
     def __init__(
@@ -41,8 +58,8 @@ class OutputReader:
         self._text = OutputText(request, vocabulary)
         self._names = TokenNames(vocabulary) if request.sampling.reports else None
         self._token_ids: list[int] = []
+        # Tokens of the text that the output continues. The automaton accepts them first.
         self.begun: list[int] = []
-        """Tokens that spell the text which the output continues, for the automaton."""
         self._state = -1
         if fsm is not None:
             self.begun, self._state = begun(fsm, request)
@@ -51,11 +68,22 @@ class OutputReader:
 
     @property
     def left(self) -> int:
-        """How many tokens may still come."""
+        """Number of further tokens that the output may have: `max_tokens` minus the number of tokens so far."""
         return self._max_tokens - len(self._token_ids)
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[Any] | None) -> GenerationOutput:
-        """What the next tokens say; those behind the end say nothing. `logprobs`: vLLM's, a dictionary per token."""
+        """Append the next tokens of the output. Tokens after a stop string or stop token are ignored.
+
+        Args:
+            token_ids: New token IDs from vLLM.
+            logprobs: vLLM's log-probabilities (natural logarithms). There is one dictionary, token ID -> `Logprob`, for
+                each token of `token_ids`. None: the request does not need log-probabilities.
+
+        Returns:
+            The new text and tokens, with a report (log-probabilities) on each new token if the request needs reports.
+            If a stop string or stop token has ended the output, `finish_reason` of the result and of this object is
+            `stop`.
+        """
         output = GenerationOutput(prompt_tokens=self._prompt_tokens)
         for place, token_id in enumerate(token_ids):
             output.text += self._append(token_id)
@@ -68,7 +96,19 @@ class OutputReader:
         return output
 
     def end(self, output: GenerationOutput, reason: str) -> GenerationOutput:
-        """`output` as the last one, vLLM having ended for `reason`. Raises RequestError where that was no end."""
+        """Complete the last item of the stream after vLLM has ended the generation.
+
+        Args:
+            output: Item with the last tokens; changed in place. The method adds the finish reason, and the text that
+                was held back because it could have been the beginning of a stop string.
+            reason: vLLM's finish reason: `stop`, `length`, `abort` or `error`.
+
+        Returns:
+            `output` itself. A constrained output that is complete at the token limit gets the finish reason `stop`.
+
+        Raises:
+            RequestError: `reason` is `abort` (status 503) or `error` (status 500).
+        """
         if reason not in ("stop", "length"):
             code = "unavailable" if reason == "abort" else "internal_error"
             raise RequestError(f"vLLM ended the output: {reason}", code=code, status=503 if reason == "abort" else 500)
@@ -81,9 +121,10 @@ class OutputReader:
         return output
 
     def _replay(self, token_ids: Sequence[int]) -> None:
-        """Tokens whose text has been sent.
+        """Append tokens whose text has been sent before.
 
-        Raises RequestError where the grammar does not allow them, or no output fits `finish_within_budget`.
+        Raises:
+            RequestError: The grammar does not allow the tokens, or no output fits `finish_within_budget`.
         """
         for token_id in token_ids:
             self._append(token_id)
@@ -108,14 +149,14 @@ class OutputReader:
         return text() if callable(text) else text
 
     def _may_end(self) -> bool:
-        """Whether the grammar accepts the output as it is."""
+        """Return whether the grammar accepts the output so far."""
         if self._fsm is None:
             return False
         self._follow()
         return self._fsm.is_terminal(self._state)
 
     def _full(self) -> FinishReason:
-        """How an output ends that has all its tokens: complete where nothing but an end token could follow."""
+        """Return the finish reason at the token limit: `stop` if only an end token could follow, otherwise `length`."""
         if self._fsm is None or not self._may_end():
             return "length"
         if self._sampling.finish_within_budget:
@@ -135,7 +176,10 @@ class OutputReader:
 
 
 def _report(token_id: int, logprobs: dict[int, Any], most: int) -> TokenReport:
-    """vLLM's values are after the mask and before everything else, as ours; the drawn token is always among them."""
+    """Return the report of a token.
+
+    vLLM's values are computed after the mask and before everything else, like Turnstile's.
+    """
     likely = [TokenLogprob(one, choice.logprob) for one, choice in logprobs.items() if choice.logprob > float("-inf")]
     top = sorted(likely, key=lambda choice: (-choice.logprob, choice.token_id))
     return TokenReport(TokenLogprob(token_id, logprobs[token_id].logprob), top[:most])

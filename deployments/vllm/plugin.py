@@ -1,4 +1,7 @@
-"""The entry point `vllm.general_plugins`, which vLLM calls in each of its processes."""
+"""Plugin of vLLM that installs Turnstile as the structured outputs backend.
+
+vLLM calls `register` in each of its processes, because the package has the entry point `vllm.general_plugins`.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,21 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+# Engines of vLLM. Only processes that compute masks or receive requests import one of these modules.
 _ENGINES = ("vllm.v1.engine.core", "vllm.v1.engine.llm_engine", "vllm.v1.engine.async_llm")
-"""Imported by the processes of vLLM that make masks or take in requests, and by no other."""
 
 
 def register() -> None:
-    """Puts Turnstile in the place of outlines where `TURNSTILE_VLLM` is set; imports nothing where it is not.
+    """Install Turnstile in place of vLLM's backend `outlines`, if the environment variable TURNSTILE_VLLM is set.
 
-    A process that has none of vLLM's engines, such as a worker, gets nothing of Turnstile before it imports one.
+    If the variable is missing, empty, `0`, `false` or `no`, the function does nothing. In a process that has not yet
+    imported an engine of vLLM (such as a worker), Turnstile is installed when the process imports an engine.
+    `installation.install` may raise UnknownInterfaceError and ValueError.
     """
     if os.environ.get("TURNSTILE_VLLM", "0").lower() in ("", "0", "false", "no"):
         return
     if any(name in sys.modules for name in _ENGINES) or os.environ.get("VLLM_USE_RUST_FRONTEND", "0") != "0":
-        _install()  # the Rust front end imports no engine before it starts one, and is refused before that
+        _install()  # the Rust front end must be rejected before it imports and starts an engine
     elif not any(isinstance(finder, _EngineFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _EngineFinder())
 
@@ -34,9 +39,10 @@ def _install() -> None:
 
 
 def _hide_library() -> None:
-    """Lets workers of vLLM 0.32 and later start in a process that has imported llvmlite, if they have no Triton.
+    """Let workers of vLLM 0.32 and later start in a process that has imported llvmlite, if they have no Triton.
 
-    They read `vars()` of everything in every module, and for llvmlite's library that is a function.
+    These workers call `vars()` on every object in every module. llvmlite's library object returns a function to
+    `vars()` instead of a dictionary.
     """
     from llvmlite.binding import ffi
 
@@ -44,7 +50,7 @@ def _hide_library() -> None:
 
 
 class _EngineFinder(MetaPathFinder):
-    """Installs Turnstile when the first of vLLM's engines is there, and those that it imports itself are, too."""
+    """Import hook that installs Turnstile after the first engine of vLLM and the engines that it imports are loaded."""
 
     def __init__(self) -> None:
         self._importing = 0

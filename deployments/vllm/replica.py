@@ -1,4 +1,4 @@
-"""The Serve deployment of a model replica on vLLM's engine (`replica.engine.kind: vllm`)."""
+"""Ray Serve deployment of a model replica that runs vLLM (`replica.engine.kind: vllm` in the config file)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,16 @@ _LAST_WORDS_S = 1.0
 
 @serve.deployment(name="ModelReplica")
 class VllmReplica(Replica):
-    """A replica on vLLM; `engine`: a `VllmEngineConfig` as plain data, the others as in `Replica`."""
+    """Model replica that runs vLLM. The constructor loads the model, which may take minutes.
+
+    Args:
+        model: Folder or Hugging Face ID of the model.
+        store_url: URL of the store of compiled grammars.
+        compiler: Handle of the deployment `GrammarCompiler`.
+        engine: Fields of `VllmEngineConfig` as plain data.
+        process_growth_mb: Maximum growth of the memory of this process after its start, in MiB. Above the maximum,
+            requests are rejected.
+    """
 
     def __init__(
         self,
@@ -38,26 +47,33 @@ class VllmReplica(Replica):
         config = VllmEngineConfig.model_validate(engine)
         vocabulary = load_vocabulary(model, trust_remote_code=config.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
-        super().__init__(
-            model, store_url, compiler, config, vocabulary, keeps=True, process_growth_mb=process_growth_mb
-        )
+        super().__init__(store_url, compiler, config, vocabulary, keeps=True, process_growth_mb=process_growth_mb)
         self._leaving = False
-        # Serve constructs a replica inside its event loop, which vLLM's client belongs to from here on.
+        # Serve constructs a replica inside its event loop. vLLM's client belongs to this loop.
         self._begin(VllmEngine(model, store_url, config, vocabulary, tokenizer, self._grammars, self._leave))
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        await self._generate_once(min(256, self._engine.max_length // 2))
+        """Warm up the engine with one generation, then load the grammars (constraints) of `user_config`.
+
+        Ray Serve calls this method before the replica receives requests, and after a change of `user_config`.
+
+        Args:
+            user_config: `user_config` of the deployment. `precompile` lists the specifications of the grammars to load.
+        """
+        await self._generate_once(min(256, self._engine.max_model_len // 2))
         await super().reconfigure(user_config)
 
     async def _prepare(self, grammar: GrammarReference) -> None:
-        """Lets the EngineCore load it and make rows ahead."""
+        """Generate one token, so that the EngineCore loads the grammar and prefetches masks."""
         await self._generate_once(1, grammar=grammar.model_dump())
 
     def _leave(self) -> None:
-        """Ends this process when its streams have heard why: without an EngineCore it would refuse everything at once,
-        which looks idle to those who choose a replica.
+        """End this process after its streams have received the reason.
+
+        Without an EngineCore, this replica would reject all requests at once, and routers would take it for an idle
+        replica.
         """
         if not self._leaving:
             self._leaving = True
-            logger.critical("vLLM's EngineCore has died: this replica ends")
+            logger.critical("vLLM's EngineCore has ended, stopping the replica")
             asyncio.get_running_loop().call_later(_LAST_WORDS_S, os._exit, 1)

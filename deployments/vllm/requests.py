@@ -1,4 +1,7 @@
-"""vLLM's `structured_outputs` -> what is asked for: a specification, or the reference to one compiled before."""
+"""Conversion of vLLM's `structured_outputs` (constraint of a request) to the input of Turnstile's compiler.
+
+The result is a specification to compile, or a reference (text with the key of a compiled grammar, `turnstile:KEY`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, StrictBool, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, StrictBool, ValidationError
 
 from deployments.http.errors import in_the_body
-from deployments.openai.constraints import BANNED_WORDS, SUBSTRING, AnyBannedWords, AnySubstring, StructuredOutputs
+from deployments.openai.constraints import (
+    BANNED_WORDS,
+    SUBSTRING,
+    AnyBannedWords,
+    AnySubstring,
+    StructuredOutputs,
+    banned_specification,
+)
 from deployments.validation_messages import unknown_place
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
@@ -18,24 +28,22 @@ from grammar_workers.errors import GrammarError, InvalidSpecificationError, Limi
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
     AllOfSpecification,
-    BannedWordsSpecification,
     GrammarSpecification,
     JsonSchemaSpecification,
 )
 from grammar_workers.validation import place_of, pointer
 
+# Keyword at the root of a JSON Schema for settings that vLLM's own fields do not have.
 EXTENSION = "x-turnstile"
-"""The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
 
+# Fields of `StructuredOutputsParams` for the constraint. A request has one of them.
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-"""Fields of `StructuredOutputsParams` of which a request gives one."""
+# Fields of `StructuredOutputsParams` for the JSON format of other backends. Turnstile rejects them.
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
-"""Its fields that say how another backend writes JSON, which ours refuses."""
-_CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 
 class SchemaExtension(GrammarOptions):
-    """The object `x-turnstile`: grammar options of one request, and what else its output must be like."""
+    """Value of the keyword `x-turnstile` in a JSON Schema: grammar options and further constraints of one request."""
 
     finish_within_budget: StrictBool = Field(False, description="The output is complete within `max_tokens`.")
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
@@ -43,19 +51,21 @@ class SchemaExtension(GrammarOptions):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The grammar options that are given."""
+        """Options of the grammar compiler that the keyword sets explicitly: field of `GrammarOptions` -> value."""
         return {name: getattr(self, name) for name in GrammarOptions.model_fields if name in self.model_fields_set}
-
-
-_EXTENSION: TypeAdapter[SchemaExtension] = TypeAdapter(SchemaExtension)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GrammarRequest:
-    """What one request asks for: exactly one of `specification` and `reference`.
+    """Constraint of one request to vLLM: either a specification to compile, or a reference to a compiled grammar.
 
-    `options`: the grammar options that it gives. `finish_within_budget`: whether its schema asks for that. `places`:
-    beginnings of pointers into the specification, and what the client wrote there.
+    Attributes:
+        specification: Specification to compile. None if `reference` is set.
+        reference: Key and settings of a compiled grammar. None if `specification` is set.
+        options: Options of the grammar compiler that the request sets: field of `GrammarOptions` -> value.
+        finish_within_budget: True if the output must be complete within `max_tokens`.
+        places: Translation of JSON Pointers, for errors. A pair (prefix of a pointer into `specification`, replacement)
+            gives the pointer into the client's request.
     """
 
     specification: GrammarSpecification | None = None
@@ -65,18 +75,43 @@ class GrammarRequest:
     places: Sequence[tuple[str, str]] = ()
 
     def placed(self, error: GrammarError) -> GrammarError:
-        """`error` of the specification, where the client wrote it."""
+        """Return a copy of an error whose JSON Pointer is translated to the client's request.
+
+        Args:
+            error: Error whose `pointer` leads into `specification`. If `pointer` is None, the error itself is returned.
+        """
         if error.pointer is None:
             return error
         return GrammarError.from_dict({**error.to_dict(), "pointer": self.place(error.pointer)})
 
     def place(self, pointer: str) -> str:
-        """Where the client wrote what stands at `pointer` in the specification."""
+        """Return the JSON Pointer into the client's request for a JSON Pointer into `specification`.
+
+        Args:
+            pointer: JSON Pointer into `specification`.
+
+        Returns:
+            The translated pointer, or `pointer` unchanged if no entry of `places` matches.
+        """
         return str(in_the_body(None, pointer, self.places)[1])
 
 
 def read_request(constraint: Any) -> GrammarRequest:
-    """What vLLM's `StructuredOutputsParams` ask for. Raises GrammarError with a JSON Pointer into them."""
+    """Convert the constraint of a request to a specification to compile, or to a reference to a compiled grammar.
+
+    Args:
+        constraint: vLLM's `StructuredOutputsParams`; not changed.
+
+    Returns:
+        The converted constraint. If the constraint is a JSON Schema with the keyword `x-turnstile`, the result has the
+        settings of the keyword.
+
+    Raises:
+        UnsupportedFeatureError: An option of another backend is set, such as `whitespace_pattern`. Or `x-turnstile` has
+            a setting that vLLM does not support.
+        InvalidSpecificationError: The constraint is malformed. The JSON Pointer of the error leads into `constraint`.
+        LimitExceededError: The value of `x-turnstile` is nested too deeply.
+    """  # noqa: DOC501, DOC502 - `_malformed` returns InvalidSpecificationError
     for name in OPTIONS:
         if getattr(constraint, name):
             message = f"{name}: set TURNSTILE_GRAMMAR_OPTIONS, or `{EXTENSION}` in the schema, instead"
@@ -85,9 +120,9 @@ def read_request(constraint: Any) -> GrammarRequest:
         return _read_reference(constraint.grammar)
     given = {name: value for name in CONSTRAINTS if (value := getattr(constraint, name)) is not None}
     try:
-        known = _CONSTRAINT.validate_python(given)
+        known = StructuredOutputs.model_validate(given)
     except ValidationError as error:
-        raise _malformed(_CONSTRAINT, error) from None
+        raise _malformed(StructuredOutputs, error) from None
     if isinstance(known.json_schema, dict) and EXTENSION in known.json_schema:
         return _read_extended(known.json_schema)
     return GrammarRequest(known.specification())
@@ -101,16 +136,16 @@ def _read_reference(text: str) -> GrammarRequest:
 
 
 def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
-    """A schema with `x-turnstile`, which does not go to the compiler."""
+    """Return the constraint of a schema with `x-turnstile`. The compiler gets the schema without this keyword."""
     place = ("json", EXTENSION)
     given = schema[EXTENSION] if isinstance(schema[EXTENSION], dict) else {}
     for name in REFUSED.keys() & given.keys() - SchemaExtension.model_fields.keys():
         raise UnsupportedFeatureError(f"vLLM does not support {REFUSED[name]}", pointer=pointer((*place, name)))
     try:
-        # JSON's arrays and numbers, not Python's: a strict model would ask for tuples.
+        # Validation of JSON text accepts arrays. A strict model would require tuples of Python data.
         extension = SchemaExtension.model_validate_json(json.dumps(schema[EXTENSION]), strict=True)
     except ValidationError as error:
-        raise _malformed(_EXTENSION, error, place) from None
+        raise _malformed(SchemaExtension, error, place) from None
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply", pointer=pointer(place)) from None
     rest = {k: v for k, v in schema.items() if k != EXTENSION}
@@ -120,8 +155,7 @@ def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
     specification: GrammarSpecification = plain
     places: list[tuple[str, str]] = []
     if (banned := extension.banned_words) is not None:
-        words = {"words": banned} if isinstance(banned, list) else banned.model_dump()
-        specification = AllOfSpecification(specifications=[plain, BannedWordsSpecification(**words)])
+        specification = AllOfSpecification(specifications=[plain, banned_specification(banned)])
         inside = "/words" if isinstance(banned, list) else ""
         places = [("/specifications/0/schema", ""), (f"/specifications/1{inside}", pointer((*place, "banned_words")))]
     return GrammarRequest(
@@ -133,11 +167,11 @@ def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
 
 
 def _malformed(
-    model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
+    model: type[BaseModel], error: ValidationError, before: tuple[int | str, ...] = ()
 ) -> InvalidSpecificationError:
     first = error.errors(include_url=False)[0]
-    if (unknown := unknown_place(first, model.core_schema)) is None:
-        inside, _ = place_of(model.core_schema, first["loc"])
+    if (unknown := unknown_place(first, model.__pydantic_core_schema__)) is None:
+        inside, _ = place_of(model.__pydantic_core_schema__, first["loc"])
         return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *inside)))
     inside, near, known = unknown
     place = (*before, *inside)

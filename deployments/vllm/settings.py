@@ -1,4 +1,7 @@
-"""Settings of the plugin: environment variables, which reach all of vLLM's processes."""
+"""Settings of the plugins for vLLM and SGLang, read from environment variables `TURNSTILE_...`.
+
+Environment variables are used because all processes of vLLM inherit them.
+"""
 
 from __future__ import annotations
 
@@ -13,44 +16,60 @@ from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
 
 PREFIX = "TURNSTILE_"
+# Name of Turnstile in vLLM, which is the name of the backend that it replaces.
 BACKEND = "outlines"
-"""The name of ours in vLLM: that of the backend in whose place it is."""
 
 
 class PluginSettings(BaseModel):
-    """What `TURNSTILE_...` variables say; the names of the fields in capitals follow the prefix."""
+    """Settings of the plugins for vLLM and SGLang.
+
+    The environment variable of a field is `TURNSTILE_` and the name of the field in upper case, such as
+    TURNSTILE_STORE.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    store: str = Field(DEFAULT_URL, description="Where compiled grammars are kept, for all of vLLM's processes.")
+    store: str = Field(DEFAULT_URL, description="Store of compiled grammars, for all processes of vLLM.")
     url: str | None = Field(
         None,
-        description="A Turnstile server that compiles (`/v1/grammars`) into the same store; default: own processes.",
+        description="URL of a Turnstile server with the same store. This server compiles (`/v1/grammars`). Default: "
+        "compile processes of vLLM's node compile.",
     )
     api_key: str | None = Field(None, description="Sent to `url` as a bearer token.")
     compiler_deployment: str | None = Field(
         None,
-        description="A `GrammarCompiler` of the same Ray cluster that compiles, in place of own processes.",
+        description="Name of a deployment `GrammarCompiler` in the same Ray cluster. This deployment compiles. "
+        "Default: compile processes of vLLM's node compile.",
     )
-    compiler_app: str | None = Field(None, description="Its Serve application; default: that of the replica that asks.")
-    grammar_options: GrammarOptions = Field(GrammarOptions(), description="Of own processes, as JSON.")
+    compiler_app: str | None = Field(
+        None, description="Serve application of `compiler_deployment`. Default: the application in which vLLM runs."
+    )
+    grammar_options: GrammarOptions = Field(
+        GrammarOptions(), description="Grammar options as JSON, for grammars that vLLM's node compiles."
+    )
     finish_within_budget: bool = Field(
-        False, description="Every constrained output is complete within its `max_tokens`, or refused before it begins."
+        False,
+        description="`true`: every constrained output is complete within `max_tokens`. If this is impossible, "
+        "the request is rejected.",
     )
     compile_processes: int = Field(
         1,
         ge=0,
         le=64,
-        description="Compilations at a time, in processes of their own; 0: only grammars compiled before are taken.",
+        description="Number of compile processes on vLLM's node. 0: only compiled grammars are accepted.",
     )
-    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
-    compile_cpu_s: float = Field(2.0, gt=0, description="CPU seconds of the longest compilation.")
+    compile_timeout_s: float = Field(30.0, gt=0, description="Maximum duration of a compilation in seconds.")
+    compile_cpu_s: float = Field(2.0, gt=0, description="Maximum CPU time of a compilation in seconds.")
     trust_remote_code: bool = Field(
         False,
-        description="Whether the tokenizer may be Python code of the model's; under vLLM its own argument decides.",
+        description="`true`: the tokenizer may run Python code of the model. In vLLM, vLLM's own option decides this.",
     )
     forced_drafts: int = Field(
-        0, ge=0, le=64, description="Forced tokens drafted at a time, where vLLM speculates; 0: none."
+        0,
+        ge=0,
+        le=64,
+        description="Maximum number of forced tokens that are drafted per step of vLLM's speculative "
+        "decoding. 0: none.",
     )
 
     @field_validator("grammar_options", mode="before")
@@ -66,6 +85,13 @@ class PluginSettings(BaseModel):
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> PluginSettings:
-    """Raises ValueError naming the variable that is wrong."""
+    """Return the settings of the plugin from environment variables.
+
+    If a value is invalid, pydantic's `ValidationError` (a ValueError) is raised. The error names the field.
+
+    Args:
+        environment: Variables by name. If the variable of a field is missing, the field has its default. Variables
+            without a field are ignored.
+    """
     given = {name.removeprefix(PREFIX).lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
     return PluginSettings.model_validate(given)

@@ -1,4 +1,8 @@
-"""Forced tokens as drafts of vLLM: how many, and the place where vLLM's scheduler takes its proposer's drafts."""
+"""Forced tokens as draft tokens of vLLM's speculative decoding.
+
+A *forced token* is the only token that a grammar allows at its position. This module computes the maximum number of
+forced tokens per step, and changes vLLM's scheduler so that forced tokens become drafts.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,22 @@ _SETTING = "TURNSTILE_FORCED_DRAFTS"
 
 
 def forced_drafts(vllm_config: Any, settings: PluginSettings) -> int:
-    """The longest run of forced tokens in a window: what is asked for, at most vLLM's own window; 0: none.
+    """Return the maximum number of forced tokens that become drafts in one step.
 
-    The scheduler hands them to the worker in place of the proposer's drafts. With async scheduling and in version 2 of
-    the model runner the worker verifies its own drafts, whatever the scheduler says. Raises ValueError saying how to
-    start vLLM.
+    A *forced token* is the only token that a grammar allows at its position. The scheduler sends forced tokens to the
+    worker in place of vLLM's drafts. This requires speculative decoding, `--no-async-scheduling`, and version 1 of the
+    model runner, because the worker otherwise ignores the drafts of the scheduler.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig` of the engine.
+        settings: Settings of the plugin. `forced_drafts` is the maximum number that the user has set.
+
+    Returns:
+        The smaller of `settings.forced_drafts` and vLLM's `num_speculative_tokens`. 0: no forced tokens become drafts.
+
+    Raises:
+        ValueError: `forced_drafts` is set, but vLLM's configuration does not allow it. The message names the option of
+            vLLM to change.
     """
     if not settings.forced_drafts:
         return 0
@@ -30,9 +45,15 @@ def forced_drafts(vllm_config: Any, settings: PluginSettings) -> int:
 
 
 def propose_forced_tokens(scheduler: Any, settings: PluginSettings) -> None:
-    """Wraps `update_draft_token_ids` of `scheduler`, vLLM's class, once: forced tokens replace shorter drafts.
+    """Change vLLM's scheduler so that forced tokens become drafts.
 
-    The grammar validates them afterwards like any other draft.
+    A *forced token* is the only token that a grammar allows at its position. The method `update_draft_token_ids` is
+    wrapped in place. In each request, forced tokens replace vLLM's drafts if there are more forced tokens than leading
+    drafts that the grammar allows. A second call has no effect.
+
+    Args:
+        scheduler: vLLM's scheduler class.
+        settings: Settings of the plugin. `forced_drafts` limits the number of forced tokens.
     """
 
     @wraps(scheduler, "update_draft_token_ids")
@@ -46,7 +67,7 @@ def propose_forced_tokens(scheduler: Any, settings: PluginSettings) -> None:
 
 
 def _grammar(request: Any) -> Any:
-    """The grammar that masks the next token of a request of vLLM; None without one, and inside of reasoning."""
+    """Return the grammar that masks the next token of a request, or None without a grammar and inside reasoning."""
     from gpu_workers.vllm.grammar import RequestGrammar
 
     structured = None if request is None else request.structured_output_request

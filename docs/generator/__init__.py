@@ -1,1 +1,1 @@
-"""The reference in `docs/reference`, made from the code: `python -m docs.generator` writes it."""
+"""Generator of the reference pages from the code: `python -m docs.generator`."""

@@ -1,4 +1,4 @@
-"""Writes the reference documents. A test compares the committed ones with what this makes.
+"""Write the reference pages. A test compares the committed pages with the generated ones.
 
 python -m docs.generator
 """
@@ -10,7 +10,7 @@ from docs.generator.documents import documents
 
 
 def main() -> None:
-    """Writes every document that has changed, and says which."""
+    """Write each page that has changed, and print its name."""
     for name, text in documents().items():
         path = REPOSITORY / "docs" / name
         if not path.exists() or path.read_text() != text:

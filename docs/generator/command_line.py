@@ -1,4 +1,4 @@
-"""The command line, as its parsers describe it."""
+"""Page of the command line, generated from its parsers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from deployments.cli.main import COMMANDS, parser
 INTRODUCTION = """\
 # Command line
 
-Made by `make reference`: what `turnstile COMMAND --help` says. Exit codes: 0 fine, 1 refused or failed,
-2 wrong usage."""
+The commands of `turnstile` and their options, as `turnstile COMMAND --help` prints them. Exit codes: 0 success, 1
+rejected or failed, 2 wrong usage. `make reference` generates this page from the code."""
 WIDTH = 110
 
 
 def command_line() -> str:
-    """The document as Markdown."""
+    """Return the page as Markdown."""
     # argparse has no public way to ask for subcommands.
     (commands,) = (action for action in parser(*COMMANDS)._actions if isinstance(action, argparse._SubParsersAction))
     return "\n\n".join([INTRODUCTION, *map(_section, commands.choices.values())]) + "\n"

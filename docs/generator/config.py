@@ -1,4 +1,4 @@
-"""The arguments of an application in a config file, from their pydantic models."""
+"""Page of the config fields, generated from their pydantic models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from docs.generator.schema_tables import sections
 INTRODUCTION = """\
 # Config
 
-Made by `make reference` from `deployments/arguments.py`. A config is a
-[Serve config file](https://docs.ray.io/en/latest/serve/production-guide/config.html); the tables below are the `args`
-of its application. Unknown keys fail with their name.
+A config is a [Serve config file](https://docs.ray.io/en/latest/serve/production-guide/config.html). The tables
+of this page list the `args` of its application. A config with an unknown key is rejected, and the error names the key.
+`make reference` generates this page from `deployments/arguments.py`.
 
 ```yaml
 http_options:
@@ -29,7 +29,7 @@ applications:
 
 
 def config() -> str:
-    """The document as Markdown."""
+    """Return the page as Markdown."""
     whole = AppArguments.model_json_schema()
     schemas = {**whole.pop("$defs"), "AppArguments": whole}
     # The reference of features describes them; here they would be most of the text.

@@ -1,4 +1,4 @@
-"""Which documents the reference has, by their path below `docs`."""
+"""All generated pages, by their path below `docs`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from docs.generator.errors import errors
 from docs.generator.grammar_features import reference as features
 from docs.generator.http import http
 from docs.generator.metrics import metrics
+from docs.generator.modules import modules
 
 
 def documents() -> dict[str, str]:
-    """Path -> Markdown."""
+    """Return the text of each page by its path below `docs`."""
     return {
         "features.md": features(),
         "reference/http.md": http(),
@@ -21,4 +22,5 @@ def documents() -> dict[str, str]:
         "reference/metrics.md": metrics(),
         "reference/engines.md": engines(),
         "reference/errors.md": errors(),
+        "reference/modules.md": modules(),
     }

@@ -1,4 +1,4 @@
-"""The two engines of a model replica, feature by feature."""
+"""Page of the features of the two engines of a model replica."""
 
 from __future__ import annotations
 
@@ -7,37 +7,54 @@ from docs.generator.schema_tables import table
 from gpu_workers.request import SamplingParameters
 
 INTRODUCTION = """\
-# Engines
+# Engine features
 
-Made by `make reference` from the code. What the two kinds of engine of a model replica can do (`replica.engine.kind`,
-[config](config.md)); how to run them is told in [engines.md](../engines.md)."""
+A model replica runs one of two engines (`replica.engine.kind`, [config](config.md)). This page compares their
+features. [Choose an engine](../engines.md) explains how to run them. `make reference` generates this page from the
+code."""
 
 FEATURES = (
-    ("models", "families of transformers with plain attention", "those of vLLM"),
-    ("KV cache", "a fixed slot for each sequence", "paged, with a prefix cache"),
-    ("several devices", "no", "`tensor_parallel_size`, `pipeline_parallel_size` and others of vLLM"),
-    ("quantised weights", "`int8`, and models saved as quantised by torchao", "those of vLLM"),
-    ("LoRA adapters", "no", "`lora_adapters`, each a model name"),
-    ("several models in one application", "no", "no, but adapters; one application for each model"),
-    ("grammars, tools, thinking, `/v1/grammars`, precompilation", "yes", "yes"),
-    ("answer under a grammar", "ends without an end token where nothing else may come", "has one token more, its end"),
-    ("prompt computed while its grammar compiles", "yes", "no"),
-    ("tokens without a choice", "appended without a forward pass", "drafted (`TURNSTILE_FORCED_DRAFTS`)"),
-    ("answers from the model given that they are valid", "`conditional_sampling`", "no"),
-    ("drafts", "n-grams, a draft model, an EAGLE-3 head", "those of vLLM (`speculative_config`)"),
-    ("resumed after the death of a replica", "the same tokens", "the same tokens at temperature 0"),
-    ("the same tokens, whoever else is in the batch", "in float64", "where vLLM says so"),
+    ("models", "decoder-only text models of transformers with full or sliding-window attention", "all models of vLLM"),
+    ("KV cache", "one slot per sequence, with prefix caching", "paged, with prefix caching"),
+    (
+        "several devices per replica",
+        "no",
+        "yes: `tensor_parallel_size`, `pipeline_parallel_size` and other options of vLLM",
+    ),
+    ("quantized weights", "`int8`, and models that torchao saved in quantized form", "all formats of vLLM"),
+    ("LoRA adapters", "no", "yes: `lora_adapters`. Each adapter has a model name"),
+    ("several models in one application", "no", "no, apart from LoRA adapters"),
+    ("structured outputs, tool calling, reasoning, `/v1/grammars`, precompilation", "yes", "yes"),
+    (
+        "end of a constrained response",
+        "no end-of-sequence token is needed if the grammar allows no further token",
+        "the response needs an end-of-sequence token",
+    ),
+    ("prefill while the grammar is compiled", "yes", "no"),
+    ("forced tokens", "appended without a forward pass", "drafted (`TURNSTILE_FORCED_DRAFTS`)"),
+    ("sampling from the model's distribution of valid outputs", "`conditional_sampling`", "no"),
+    ("speculative decoding", "n-grams, a draft model, an EAGLE-3 head", "all methods of vLLM (`speculative_config`)"),
+    (
+        "tokens of a response that another replica continues after a failure",
+        "unchanged, up to rounding",
+        "unchanged at temperature 0, up to rounding",
+    ),
+    (
+        "Do the tokens depend on other requests in the batch?",
+        "only by rounding, which `dtype: float64` makes unlikely",
+        "see the documentation of vLLM",
+    ),
 )
-"""What it is, of the native engine, of vLLM."""
+"""Feature, its support in the native engine, its support in vLLM."""
 
 
 def engines() -> str:
-    """The document as Markdown."""
+    """Return the page as Markdown."""
     settings = []
     for name in SamplingParameters.model_fields:
         if name == "probe":  # which no client sends
             continue
-        answer = f"400: it does not support {REFUSED[name]}" if name in REFUSED else DIFFERENT.get(name, "yes")
+        answer = DIFFERENT.get(name, "no: HTTP 400 `unsupported_by_engine`" if name in REFUSED else "yes")
         settings.append((f"`{name}`", "yes", answer))
     features = table(["feature", "native", "vLLM"], FEATURES)
     values = table(["setting", "native", "vLLM"], settings)

@@ -1,10 +1,10 @@
-"""The reference of supported features, made from the tables that the compiler itself works with."""
+"""Page of the features of the compiler, generated from the tables of the compiler."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
+import re
 import typing
 from collections.abc import Iterable, Sequence
 
@@ -19,13 +19,13 @@ from grammar_workers.specification import GrammarSpecification
 _DRAFT_NAMES = {2019: "2019-09", 2020: "2020-12"}
 _PATTERNS = [
     ("characters and escapes", r"a\n\x41\u00e9\/"),
-    ("any character but line ends", r"."),
+    ("any character except line breaks", r"."),
     ("classes, ranges, negated classes", r"[a-z_][^0-9]"),
-    ("shorthands, what both dialects agree on", r"\d\D\w\W\s\S"),
+    ("shorthand classes (common subset)", r"\d\D\w\W\s\S"),
     ("Unicode properties", r"\p{Letter}\P{Lu}\p{Script=Greek}"),
     ("alternation", "a|b|"),
     ("groups, named groups", "(a)(?:b)(?<n>c)(?P<m>d)"),
-    ("quantifiers, counted ones", "a*b+c?d{2}e{2,}f{2,3}"),
+    ("quantifiers, with counts", "a*b+c?d{2}e{2,}f{2,3}"),
     ("lazy quantifiers", "a*?b+?c{2,3}?"),
     ("anchors", "^a$"),
     ("word boundaries", r"\ba\B"),
@@ -33,44 +33,50 @@ _PATTERNS = [
     ("look-behind", "(?<=a)(?<!b)"),
     ("case-insensitive", "(?i)straße"),
     ("case-insensitive group", "(?i:a)"),
-    ("dot matches line ends", "(?s)."),
+    ("dot matches line breaks", "(?s)."),
     ("back-references", r"(a)\1"),
     ("possessive quantifiers", "a*+"),
     ("atomic groups", "(?>a)"),
     ("conditional groups", "(a)?(?(1)b|c)"),
     ("NUL as an escape", r"\0"),
 ]
-"""Syntax -> an example; whether it is supported is found out by compiling it."""
+"""Syntax -> an example. The generator compiles the example to determine whether the syntax is supported."""
 
 
 def reference() -> str:
-    """The whole document, as Markdown."""
+    """Return the page as Markdown."""
     sections = [
         (
-            "# Supported features",
-            "Made by `make reference` from the tables that the compiler works with; a test keeps it current.",
+            "# Features",
+            "This page lists the constraints, options, limits, JSON Schema keywords, formats and regular expressions\n"
+            "that the compiler supports. [Structured outputs](constraints.md) shows how to use them. `make reference`\n"
+            "generates this page from the tables of the compiler.",
         ),
-        ("## Specifications", table(["type", "what it means"], _specifications())),
+        ("## Specifications", table(["type", "allowed output"], _specifications())),
         ("## Options", fields(GrammarOptions.model_json_schema())),
-        ("## Limits", table(["limit", "default", "what it bounds"], _limits())),
+        ("## Limits", table(["limit", "default", "meaning"], _limits())),
         (
             "## JSON Schema keywords",
-            "The draft is that of `$schema`, 2020-12 without one. Draft 3 is refused. A keyword that a draft does not "
-            "define (-) is ignored and listed in `TokenFSM.notes`, as unknown keywords are. *asserted*: generated text "
-            "always satisfies it, or compilation is refused with the JSON Pointer of the keyword.\n\n"
-            + table(["keyword", *map(_draft, DRAFTS.values()), "limited to"], _keywords()),
+            "`$schema` selects the draft; the default is 2020-12. Draft 3 is rejected.\n\n"
+            "- *asserted*: the output always satisfies the keyword, or the schema is rejected with the JSON Pointer of "
+            "the keyword.\n"
+            "- *understood*: the keyword identifies or locates schemas, or is an extension of Turnstile.\n"
+            "- *annotation*: the keyword has no effect on the output.\n"
+            "- `-`: the draft does not define the keyword. Turnstile ignores the keyword, as it ignores unknown "
+            "keywords, and lists it in `TokenFSM.notes`.\n\n"
+            + table(["keyword", *map(_draft, DRAFTS.values()), "limit"], _keywords()),
         ),
         (
             "## Formats",
-            "Asserted unless the option `format` says `annotate`, also in drafts that do not define them; any other "
-            "name is an annotation and noted. What is left out, or only a later draft defines, is not taken for a "
-            "text that is *not* of the format, either.\n\n"
-            + table(["format", "left out (never generated, not accepted)"], _formats()),
+            "Turnstile asserts these formats in all drafts, unless the option `format` is `annotate`. Any other format "
+            "is an annotation, and `TokenFSM.notes` lists it. Some valid texts of a format are never generated. The "
+            "table lists them. `not: {format: ...}` also excludes these texts, and texts that have the format only in "
+            "a later draft.\n\n" + table(["format", "valid texts that are not generated"], _formats()),
         ),
         (
             "## Regular expressions",
-            "The common ground of ECMA-262 (flag `u`) and Python's `re`; where they differ, what both agree on. "
-            "`pattern` in a schema searches, a `regex` specification matches the whole text.\n\n"
+            "The dialect is the common subset of ECMA-262 (flag `u`) and Python's `re`. A `pattern` in a schema "
+            "matches anywhere in the string. A `regex` specification matches the whole output.\n\n"
             + table(["syntax", "example", "supported"], _regex_syntax()),
         ),
     ]
@@ -125,12 +131,7 @@ def _draft(number: int) -> str:
 
 
 def _attribute_docstrings(kind: type) -> dict[str, str]:
-    """Attribute -> the string literal that follows it in the class body."""
-    (definition,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for statement, following in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-            assert isinstance(statement.target, ast.Name) and isinstance(following.value, ast.Constant)
-            found[statement.target.id] = str(following.value.value)
-    return found
+    """Return the description of each attribute, from the section `Attributes:` of the docstring."""
+    section = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}

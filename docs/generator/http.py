@@ -1,4 +1,4 @@
-"""The HTTP API, from the OpenAPI document that the server itself offers."""
+"""Page of the HTTP API, generated from the OpenAPI document of the server."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Any, cast
 from ray.serve.handle import DeploymentHandle
 
 from deployments.arguments import AppArguments
-from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
+from deployments.routes import create_http_app
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 from docs.generator.schema_tables import link, name_of, references, sections, table
 
 INTRODUCTION = """\
-# HTTP API
+# HTTP API reference
 
-Made by `make reference` from the OpenAPI document that a server offers at `/openapi.json`, and for reading at `/docs`.
-Fields that a table does not know are refused by name, except those that
-[are ignored](../api.md#fields-that-are-ignored); `null` means the default."""
+This page lists all paths of the server, with their request and response bodies. A running server has this reference as
+an OpenAPI document at `/openapi.json`, and as a page at `/docs`. The server rejects a request with a field that is not
+in the table of its body, and the error names the field. [Ignored fields](../api.md#ignored-fields) are the exception.
+The value `null` means the default. `make reference` generates this page from the code."""
 
 
 def http() -> str:
-    """The document as Markdown."""
+    """Return the page as Markdown."""
     document = openapi()
     schemas = document["components"]["schemas"]
     operations = [
@@ -43,7 +44,7 @@ def http() -> str:
 
 
 def openapi() -> dict[str, Any]:
-    """The OpenAPI document of the application, with nothing behind it."""
+    """Return the OpenAPI document of an application without deployments."""
     nobody = cast(DeploymentHandle, None)
     args = AppArguments(model="model")
     service = Service(Tiers(nobody, nobody, new_grammars=1), args)
@@ -59,7 +60,7 @@ def _details(operation: Mapping[str, Any]) -> Iterator[str]:
         yield f"Body: {_content(body)}."
     if parameters := operation.get("parameters"):
         rows = ((f"`{one['name']}`", one["in"], one.get("description", "")) for one in parameters)
-        yield table(["parameter", "in", "what it means"], rows)
+        yield table(["parameter", "in", "meaning"], rows)
     responses = sorted(operation["responses"].items())
     yield table(["status", "body", "when"], ((status, _content(one), _when(one)) for status, one in responses))
 
@@ -72,4 +73,4 @@ def _content(holder: Mapping[str, Any]) -> str:
 
 
 def _when(response: Mapping[str, Any]) -> str:
-    return "fine" if response["description"] == "Successful Response" else str(response["description"])
+    return "success" if response["description"] == "Successful Response" else str(response["description"])

@@ -1,4 +1,4 @@
-"""The metrics, from the places in the source that make them."""
+"""Page of the metrics, generated from the constructor calls in the source."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from grammar_workers.service import metrics as shared
 INTRODUCTION = """\
 # Metrics
 
-Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port (`--metrics-port`
-of `turnstile serve`), with `ray_` before the name. Metrics of the grammar tier and of model replicas have Serve's
-labels `application`, `deployment` and `replica` beside those of the table; metrics of the router have those of the
-table alone. All have Ray's own (`NodeAddress`, `WorkerId`, ...). [operations.md](../operations.md) says what to look
-at.
+Ray exports these Prometheus metrics on the [metrics port](../monitoring.md#metrics) of each node, with the prefix
+`ray_` before each name. In addition to the labels in the table, metrics of compilers and of model replicas have Serve's
+labels `application`, `deployment` and `replica`. All metrics have Ray's labels (`NodeAddress`, `WorkerId`, ...).
+[Monitor](../monitoring.md#metrics) lists the metrics to watch. `make reference` generates this page from the code.
 
-The same port has Ray Serve's metrics (`ray_serve_*`):
+The metrics port also has the metrics of Ray Serve (`ray_serve_*`):
 
 - **Latency of requests**: `ray_serve_http_request_latency_ms`, a histogram by `application`, `method`, `route` and
-  `status_code`. It is measured by HAProxy, from the request's first byte to the response's last one, so a stream counts
-  with all of its time, and requests that HAProxy answers itself are in it.
-- **Time to first token**: no metric of the native engine has it. A [trace](../operations.md#what-to-watch) has it for
-  each request (`first event`). With vLLM as the engine, `ray_vllm_time_to_first_token_seconds` has it."""
+  `status_code`. HAProxy measures the time from the first byte of the request to the last byte of the response, so
+  streams count with their whole duration. The histogram includes requests that HAProxy answers itself.
+- **Time to first token (TTFT)**: `ray_vllm_time_to_first_token_seconds`, with vLLM as the engine. With
+  the native engine, the span `first event` of a [trace](../monitoring.md#traces) has this time."""
 _IN_VLLM = """\
 ## In vLLM
 
-What the [plugin](../engines.md#vllm) adds to `GET /metrics` of vLLM, over all engine cores of the server, without a
-prefix or labels."""
-_PLACES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
-_BOTH_TIERS = "grammar tier, model replicas"
+The [plugin](../vllm.md) adds these metrics to `GET /metrics` of vLLM. Each value is the total of all engine cores of
+the server. The metrics have neither a prefix nor labels."""
+_PLACES = {"deployments": "router", "grammar_workers": "compilers", "gpu_workers": "model replicas"}
+_BOTH_TIERS = "compilers, model replicas"
 _KINDS = ("counter", "gauge", "histogram")
 
 
 def metrics() -> str:
-    """The document as Markdown."""
-    columns = ["metric", "kind", "of", "labels", "what it counts"]
+    """Return the page as Markdown."""
+    columns = ["metric", "kind", "process", "labels", "meaning"]
     own = table(columns, sorted(_all_metrics()))
-    return f"{INTRODUCTION}\n\n{own}\n\n{_IN_VLLM}\n\n{table(['metric', 'kind', 'what it counts'], _in_vllm())}\n"
+    return f"{INTRODUCTION}\n\n{own}\n\n{_IN_VLLM}\n\n{table(['metric', 'kind', 'meaning'], _in_vllm())}\n"
 
 
 def _in_vllm() -> list[tuple[str, ...]]:
-    """What the plugin's collector says of a server that has done nothing."""
+    """Return the rows of the metrics of the vLLM plugin."""
     found = MaskMetrics().collect()
     return sorted((f"`{metric.samples[0].name}`", metric.type, metric.documentation) for metric in found)
 
 
 def _all_metrics() -> Iterator[tuple[str, ...]]:
-    """Every call of a metric's constructor in the three packages."""
+    """Yield the rows of all metrics of the three packages."""
     for package, tier in _PLACES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             place = _BOTH_TIERS if path == Path(shared.__file__) else tier
@@ -60,7 +59,7 @@ def _all_metrics() -> Iterator[tuple[str, ...]]:
 
 
 def _metric(call: ast.Call, place: str) -> tuple[str, ...] | None:
-    """The row of the metric that a call makes; None for any other call. `place`: the part of the system that has it."""
+    """Return the row of the metric that a call makes, or None for another call. `place`: the processes that have it."""
     if not isinstance(call.func, ast.Name) or call.func.id.lower() not in _KINDS:
         return None
     kind = call.func.id.lower()

@@ -1,4 +1,4 @@
-"""JSON Schema, as pydantic writes it, to Markdown: a section with a table of fields for each object."""
+"""Conversion of JSON Schemas by pydantic to Markdown: a section with a table of fields for each object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOUNDS = {
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
@@ -33,24 +33,24 @@ def _cell(text: str) -> str:
 
 
 def name_of(schema: Schema) -> str:
-    """The name behind a `$ref`, without the module that pydantic puts before names that two modules use."""
+    """Return the name of the schema that a `$ref` refers to."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 
 def title(name: str) -> str:
-    """The heading of a schema."""
+    """Return the heading of a schema. Names that two modules use have the module in parentheses."""
     module, _, last = name.rpartition("__")
     return f"{last} ({module.rpartition('__')[2]})" if module else last
 
 
 def link(name: str) -> str:
-    """A link to the heading of a schema, as GitHub makes its anchors."""
+    """Return a link to the heading of a schema, with GitHub's form of anchors."""
     anchor = title(name).lower().replace(" ", "-").replace("(", "").replace(")", "")
     return f"[{title(name)}](#{anchor})"
 
 
 def kind(schema: Schema) -> str:
-    """The type of a value, in words."""
+    """Return the type of a value in words."""
     for combination in ("anyOf", "oneOf"):
         if combination in schema:
             return " or ".join(dict.fromkeys(kind(one) for one in schema[combination] if one.get("type") != "null"))
@@ -74,7 +74,7 @@ def kind(schema: Schema) -> str:
 
 
 def fields(schema: Schema) -> str:
-    """The table of an object's fields; without fields, the kind of value it is."""
+    """Return the table of an object's fields, or the type of a value without fields."""
     if "properties" not in schema:
         return f"{kind(schema)}."
     required = schema.get("required", [])
@@ -87,11 +87,11 @@ def fields(schema: Schema) -> str:
         nullable = name in required and any(one.get("type") == "null" for one in field.get("anyOf", ()))
         what = ", ".join([kind(field) + " or null" * nullable, *sizes])
         rows.append((f"`{name}`", what, shown, _text(field.get("description", ""))))
-    return table(["field", "type", "default", "what it means"], rows)
+    return table(["field", "type", "default", "meaning"], rows)
 
 
 def references(schema: Any) -> Iterator[str]:
-    """Names of the schemas that this one refers to, in order."""
+    """Yield the names of the schemas that a schema refers to, in order."""
     if isinstance(schema, Mapping):
         if "$ref" in schema:
             yield name_of(schema)
@@ -104,7 +104,7 @@ def references(schema: Any) -> Iterator[str]:
 
 
 def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int) -> Iterator[str]:
-    """A section for each schema that can be reached from those named in `begin`, breadth first."""
+    """Yield a section for each schema that is reachable from those named in `begin`, breadth first."""
     order = list(dict.fromkeys(begin))
     for name in order:  # grows meanwhile
         order += dict.fromkeys(found for found in references(schemas[name]) if found not in order)
@@ -114,7 +114,7 @@ def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int) -> 
 
 
 def _text(description: str) -> str:
-    """A docstring as running text."""
+    """Return a docstring with one line per paragraph."""
     return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
 
 

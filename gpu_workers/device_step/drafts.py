@@ -1,11 +1,20 @@
-"""Drafts for the next step in the same captured step: an EAGLE-3 head goes on behind the tokens just drawn.
+"""Drafts of an EAGLE-3 head for the next decode step. They are computed in the current step, after its sampled tokens.
 
-    query              0     1     2     3          first = 0, accepted = 1: the draws x0 and x1 are output tokens
-    feature            f0    f1    f2    f3         of the tokens fed, written by the target's layers
-    token after it     x0    x1    .     .          what lies behind the last output token goes into the dummy slot
-    output             .     h1                     h1 -> d1, then d1 beside h1 -> h2 -> d2, and so on
+A *feature* is one vector per token, made of the target model's hidden states before three of its layers. A *query* is
+the index of a token of a sequence in the step. The *dummy slot* is a slot of the KV cache without an owner.
 
-As everything in a step, a pure function of tensors: no host read, no shape that depends on data.
+The example is one sequence. The target model has processed four tokens and sampled x0 after the first one, x1 after the
+second one. Both samples are output tokens, so the drafts follow x1 (`first` = 0, `accepted` = 1):
+
+    query             0     1     2     3
+    feature           f0    f1    f2    f3     from the target model
+    token after it    x0    x1    .     .      second input of the head
+    output            .     h1    .     .      output of the head
+
+The first draft d1 is the most likely token by h1. Then the head processes d1, with h1 in place of a feature, and its
+output h2 gives d2, and so on. Queries after the last output token (2 and 3) are written to the dummy slot.
+
+The whole step can be captured in a graph: the host reads no value, and no shape depends on data.
 """
 
 from __future__ import annotations
@@ -23,9 +32,16 @@ from gpu_workers.speculative.eagle_head import EagleHead
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceHead:
-    """A head with its own `pool`, the `features` [slots + 1, length, H] that the target writes, and its tokens' ids.
+    """An EAGLE-3 head that proposes drafts (next tokens to verify) in captured decode steps.
 
-    `token_ids` int64 [k], of the target. It proposes `many` drafts each time, under the grammar if `masks` says so.
+    Attributes:
+        head: The head.
+        pool: KV cache of the head.
+        features: Features (vectors made of the target model's hidden states) of each position of each slot, float
+            [slots + 1, length, H]. The target model writes them.
+        token_ids: Token ID, in the target's vocabulary, of each column of the head's logits, int64 [columns].
+        many: Number of drafts per sequence and step.
+        masks: If true, drafts are chosen under the mask of the grammar. If false, any token may be a draft.
     """
 
     head: EagleHead
@@ -38,11 +54,22 @@ class DeviceHead:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the step has made of the tokens fed, all int64.
+    """Results of a decode step that the head needs for the next drafts. All tensors are int64 on the device.
 
-    `past`, `first`, `accepted` [rows]: `first + accepted + 1` tokens behind position `past` are settled. `tokens`,
-    `drawn` [rows, queries]: fed, and drawn behind each. `state` [rows]: behind the last one; None: no grammar.
-    `slot`, `written` [rows]: rows that ask for no drafts write to the dummy slot, since theirs holds what others need.
+    A *query* is the index of a token of a sequence in the step.
+
+    Attributes:
+        slot: Slot of the KV cache of each sequence, [rows].
+        written: Slot of the head's KV cache to which the head writes for each sequence, [rows]. For a sequence without
+            drafts, it is the dummy slot (a slot without an owner), so that the sequence's own slot does not change.
+        past: Number of tokens of each sequence in its slot before the step, [rows].
+        first: First query after which a token is sampled for the output, [rows]. Earlier queries only complete the
+            context.
+        accepted: Number of accepted drafts, [rows]. The first `first + accepted + 1` tokens of the step are final.
+        tokens: Tokens in the step, [rows, queries].
+        drawn: Token sampled after each token of the step, [rows, queries].
+        state: Grammar state (index in the `TableMemory`) after the last output token, [rows]. None: no sequence has a
+            grammar.
     """
 
     slot: Tensor
@@ -56,9 +83,19 @@ class Verified:
 
 
 def drafts(on: DeviceHead, tables: TableMemory, verified: Verified, kv_length: int) -> Tensor:
-    """The likeliest tokens behind each row's last one, int64 [rows, many]; `kv_length` positions are read of a slot.
+    """Return the drafts of an EAGLE-3 head: the most likely tokens after the last output token of each sequence.
 
-    A draft that ends the output, or that the grammar forbids, is proposed as well: what is behind it means nothing.
+    Every sequence gets `on.many` drafts, so a draft may be an end token or a disallowed token. The drafts after this
+    token have no meaning. The head writes keys and values into its KV cache.
+
+    Args:
+        on: The head.
+        tables: Automata of grammars on the device.
+        verified: Results of the current step, after the verification of its drafts.
+        kv_length: Number of positions, from 0, that are read from each slot of the head's KV cache.
+
+    Returns:
+        Token IDs in the target's vocabulary, int64 [rows, many], in output order.
     """
     rows, queries = verified.tokens.shape
     query = torch.arange(queries, device=verified.tokens.device)
@@ -74,7 +111,7 @@ def drafts(on: DeviceHead, tables: TableMemory, verified: Verified, kv_length: i
     while len(proposed) < on.many:
         state = None if state is None else tables.advance(state, proposed[-1])
         position = position + 1
-        # Past the end of the slot nothing can be proposed any more; the host cuts these drafts off.
+        # Beyond the end of the slot there is no valid draft; the host drops such drafts.
         slot = torch.where(position < on.pool.length, verified.written, on.pool.dummy_slot)[:, None]
         place = position.clamp(max=on.pool.length - 1)[:, None]
         output = _pass(on, proposed[-1], output, slot, place, verified.slot, kv_length)
@@ -85,13 +122,13 @@ def drafts(on: DeviceHead, tables: TableMemory, verified: Verified, kv_length: i
 def _pass(
     on: DeviceHead, tokens: Tensor, features: Tensor, slot: Tensor, position: Tensor, read: Tensor, kv_length: int
 ) -> Tensor:
-    """Outputs [rows * queries, H] for as many tokens and features; slot, position [rows, queries], `read` [rows]."""
+    """Run the head. `slot` and `position` are [rows, queries], `read` is [rows]. Return outputs [rows * queries, H]."""
     plan = static_plan(on.pool, slot, position, read, kv_length)
     return on.head.over_slots(tokens.flatten(), features, plan)
 
 
 def _likeliest(on: DeviceHead, tables: TableMemory, outputs: Tensor, state: Tensor | None) -> Tensor:
-    """The target's ids, int64 [rows], of the likeliest tokens that `state` allows behind outputs [rows, H]."""
+    """Return the most likely token after each output [rows, H] that `state` allows, int64 [rows]."""
     logits = on.head.logits(outputs)
     if state is not None and on.masks:
         words = tables.rows[tables.places(state)[:, None], on.token_ids >> 5]

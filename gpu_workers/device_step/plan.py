@@ -1,7 +1,8 @@
-"""Decode steps that draw on the device: which rows take part, how the step is captured, what comes back.
+"""Decode steps that sample on the device: selection of the sequences, captured steps, and results for the host.
 
-All decoding rows go through one static step. Rows whose settings it knows, and whose automaton is on the device, come
-back with their tokens; the others with their hidden states alone, to be drawn on the host: per row, not per batch.
+All decode sequences of a step run in one function, which can be captured in a graph because no shape depends on data.
+The device samples for a sequence if the device supports the request's settings and has the automaton of the grammar.
+For each other sequence, the device returns hidden states, and the host samples.
 """
 
 from __future__ import annotations
@@ -37,18 +38,22 @@ from grammar_workers.logs import get_logger
 
 logger = get_logger(__name__)
 
+# Share of the device's memory after which no further graph is captured.
 _GRAPHS_SHARE = 0.1
-"""Of the device's memory: captured graphs take no more, but for the last one."""
 _LIMITS = {"recompile_limit": 1 << 12, "accumulated_recompile_limit": 1 << 12}
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
+# Tokens sampled one after another, each with the grammar state after it; -1: no grammar, or unknown.
 Drawn = list[tuple[int, int]]
-"""Tokens drawn one after another, each with the grammar state after it; -1: there is no grammar, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One row of the static step. `base`: of its automaton's states; `draws`: on the device; `drafts`: there, too."""
+    """One sequence of the static step.
+
+    `base` is the index of its automaton's state 0 on the device. `draws` is true if the device samples, `drafts` if it
+    also drafts.
+    """
 
     base: int
     draws: bool
@@ -57,7 +62,16 @@ class _Place:
 
 @dataclass(slots=True)
 class DevicePlan:
-    """The decode rows of a step, in the order scheduled. `told`: what the step said, as in `StaticResult`."""
+    """Plan of a decode step that runs on the device. The lists have one entry per sequence, in the order scheduled.
+
+    Attributes:
+        rows: Inputs of each sequence.
+        places: For each sequence: the base index of its automaton on the device, and two flags that are true if the
+            device samples and drafts for the sequence.
+        sequences: The sequences.
+        shape: Shape of the step.
+        told: Copy of the step's results to the host (`StaticResult.told`); None before the step runs.
+    """
 
     rows: list[StaticRow]
     places: list[_Place]
@@ -67,15 +81,22 @@ class DevicePlan:
 
     @property
     def drawing(self) -> set[Sequence]:
-        """Whose tokens the device draws."""
+        """Sequences for which the device samples. For the other sequences of the plan, the host samples."""
         return {sequence for place, sequence in zip(self.places, self.sequences, strict=True) if place.draws}
 
     def drawn(self) -> dict[Sequence, Drawn]:
-        """Their tokens, when the step has run; waits for the device."""
+        """Return the tokens that the device has sampled.
+
+        `DeviceStep.run` must have started the step. The call waits for the device.
+
+        Returns:
+            For each sequence of `drawing`: pairs (token, grammar state after the token), in output order. The state is
+            -1 if it has no table on the device, or if the sequence has no grammar.
+        """
         assert self.told is not None
         lines, queries = self.told.read().tolist(), self.shape.queries
         drawn: dict[Sequence, Drawn] = {}
-        # Rows of padding are told about, too.
+        # `told` has lines for padding, too.
         for row, place, sequence, line in zip(self.rows, self.places, self.sequences, lines, strict=False):
             if place.draws:
                 span = range(1 + row.first, 2 + row.first + line[0])
@@ -85,7 +106,14 @@ class DevicePlan:
         return drawn
 
     def drafts(self) -> dict[Sequence, list[int]]:
-        """What a head has drafted behind the tokens drawn, when the step has run; waits for the device."""
+        """Return the draft tokens (proposed next tokens) of the EAGLE-3 head.
+
+        `DeviceStep.run` must have started the step. The call waits for the device.
+
+        Returns:
+            Token IDs of the drafts, by sequence, in output order. They follow the tokens that the step has sampled.
+            Sequences for which the head does not draft are left out.
+        """
         assert self.told is not None
         lines = self.told.read()[:, 1 + 2 * self.shape.queries :].tolist()
         places = zip(self.places, self.sequences, lines, strict=False)
@@ -93,20 +121,39 @@ class DevicePlan:
 
 
 class DeviceStep:
-    """Runs the decode rows of steps. `plan` is for the engine thread, `run` for whoever runs the model."""
+    """Runs decode steps that mask and sample on the device. A step is one function and can be captured in a graph.
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, queries: int, drafter: EagleDrafter | None) -> None:
+    Call `plan` and `drawn` on the engine thread, and `run` on the thread that runs the model.
+
+    Args:
+        loaded: The target model.
+        config: Settings of the engine. `device_step` selects whether the step is compiled or captured; it must not be
+            `off`.
+        queries: Maximum number of tokens of a sequence in a step.
+        drafter: Drafter of the engine; None if there is none. An EAGLE-3 head drafts inside the steps. A draft model
+            runs separately and is ignored here.
+
+    Attributes:
+        automata: Automata of grammars on the device.
+        uncaptured: Function that runs the step operation by operation, without a graph.
+        step: Function that runs the step, compiled or captured if the config requires it.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, queries: int, drafter: LogitsDrafter | None) -> None:
         self._pool = loaded.pool
         self._queries = queries
-        self._drafter = drafter
-        # More would not fit into a row of the next step.
-        self._many = min(config.max_drafts, queries - 1)
-        head = None if drafter is None or not self._many else _device_head(drafter, config, self._many)
+        self._drafter = drafter if isinstance(drafter, EagleDrafter) else None
+        # More drafts would not fit into the next step.
+        self._many = min(config.num_speculative_tokens, queries - 1)
+        head = None
+        if self._drafter is not None and self._many:
+            own, features = self._drafter.head, self._drafter.features
+            head = DeviceHead(own, self._drafter.pool, features, own.token_ids, self._many, masks=config.draft_masks)
         memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
         self.automata = DeviceAutomata(memory)
-        step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory, head)
+        step: Step = partial(static_step, loaded, memory, head)
+        # The step, run operation by operation.
         self.uncaptured = step
-        """The step operation by operation."""
         self._fineness = 2
         self._graphs: GraphedStep | None = None
         if config.device_step == "compile":
@@ -122,7 +169,18 @@ class DeviceStep:
     def plan(
         self, decode: list[ScheduledTokens], sequences: list[Sequence], without: Sequence | None = None
     ) -> DevicePlan:
-        """Lays out the decode rows of a step, at least one, of the first `sequences`; `without` is left to the host."""
+        """Plan a decode step: select the sequences for which the device samples, and the shape of the step.
+
+        Args:
+            decode: Tokens of each decode sequence. Not empty.
+            sequences: Sequences of the step. The first ones belong to the items of `decode`, in this order. The others
+                are ignored.
+            without: A sequence for which the host must sample, because its rejection mass is measured. None: the device
+                may sample for all sequences.
+
+        Returns:
+            The plan, for `run`.
+        """
         pairs = list(zip(decode, sequences, strict=False))
         able = [(_draws(one) and one is not without) for _, one in pairs]
         fsms = [
@@ -147,7 +205,17 @@ class DeviceStep:
         return self._drafter is not None and self._many > 0 and self._drafter.begin_round(sequence)
 
     def drawn(self, plan: DevicePlan) -> dict[Sequence, Drawn]:
-        """The tokens that `plan` has drawn; hands the drafts behind them to the drafter. Waits for the device."""
+        """Return the tokens that the device has sampled, and store the drafts of an EAGLE-3 head in its drafter.
+
+        The call waits for the device.
+
+        Args:
+            plan: Plan of a step that `run` has started.
+
+        Returns:
+            For each sequence for which the device samples: pairs (token, grammar state after the token), in output
+            order. The state is -1 if it has no table on the device, or if the sequence has no grammar.
+        """
         drawn = plan.drawn()
         if self._drafter is not None and plan.shape.drafts:
             for sequence, drafts in plan.drafts().items():
@@ -156,7 +224,16 @@ class DeviceStep:
 
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
-        """Hidden states [n, H] of all wanted tokens, in the order scheduled; the plan is told the rest."""
+        """Start a planned step on the device, and start to copy the sampled tokens to the host (`plan.told`).
+
+        Args:
+            plan: The plan of the step. Its `told` is set.
+
+        Returns:
+            Hidden states [n, H] on the device, in the order of the sequences: one for each token after which a token is
+            sampled. If the model's logits are not a linear map of the hidden state (`OutputHead.separable` is false),
+            logits [n, V].
+        """
         device, queries = self._pool.device, plan.shape.queries
         wanted = [
             i * queries + query for i, row in enumerate(plan.rows) for query in range(row.first, len(row.token_ids))
@@ -167,28 +244,45 @@ class DeviceStep:
         plan.told = HostCopy(result.told)
         return result.hidden_states[index]
 
-    def close(self) -> None:
-        self.automata.close()
-
 
 class CompiledStep:
-    """The step by `torch.compile`, as one graph for each shape that comes up."""
+    """The decode step, compiled by `torch.compile` to one graph per shape (padded sizes of a step).
+
+    A new shape is compiled when it first occurs.
+
+    Args:
+        step: Function that runs the step operation by operation. It takes packed inputs (from `pack`) and the shape.
+    """
 
     def __init__(self, step: Step) -> None:
         self._step = torch.compile(step, fullgraph=True, dynamic=False)
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
-        # The compiler's settings are those of a thread, and a step runs in another one than it is made in.
+        """Run the step.
+
+        Args:
+            packed: Inputs of the step from `pack`, on the device.
+            shape: Shape of the step. A new shape is compiled first.
+
+        Returns:
+            The results, on the device.
+        """
+        # The compiler's settings are per thread, and the step runs in another thread than this object's constructor.
         with torch.compiler.config.patch(**_LIMITS):  # type: ignore[attr-defined]
             return self._step(packed, shape)
 
 
 class GraphedStep:
-    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured later.
+    """The decode step, captured in one CUDA graph for each of several shapes (padded sizes of a step).
 
-    They share one pool of memory, the largest first: what it needs the others fit into. Past a share of the device's
-    memory no more are captured, and steps that fit into none run operation by operation. Results stay where they are:
-    whoever wants to keep them copies them before the next call.
+    The constructor captures the graphs, the largest first. They share one memory pool. Once they take 10 % of the
+    device's memory, no more are captured. A step that fits into no captured shape runs operation by operation. Each
+    call overwrites the results of the previous call: copy results that are needed later.
+
+    Args:
+        step: Function that runs the step operation by operation. It takes packed inputs (from `pack`) and the shape.
+        pool: KV cache of the target model.
+        shapes: Shapes to capture, those that need the most memory first.
     """
 
     def __init__(self, step: Step, pool: KVPool, shapes: list[StaticShape]) -> None:
@@ -204,16 +298,32 @@ class GraphedStep:
                 self._captured[shape] = self._capture(pack([], shape, pool).to(pool.device), shape)
         taken, seconds = free - torch.cuda.mem_get_info(pool.device)[0], time.monotonic() - started
         told = (len(self._captured), len(shapes), seconds, taken / 2**30)
-        logger.info("%d of %d CUDA graphs captured in %.1f s, %.2f GiB", *told)
+        logger.info("CUDA graphs captured: graphs=%d shapes=%d seconds=%.1f gib=%.2f", *told)
 
     def shape_for(self, shape: StaticShape) -> StaticShape:
-        """The smallest captured shape that holds `shape`; itself where none does."""
+        """Return the cheapest captured shape in which a step of the given shape can run, with padding.
+
+        Args:
+            shape: Sizes of the step and kinds of work in it.
+
+        Returns:
+            The captured shape; `shape` itself if the step fits into no captured shape.
+        """
         if shape not in self._fitting:  # few come up, each in many steps
             fitting = (one for one in self._captured if one.holds(shape))
             self._fitting[shape] = min(fitting, key=StaticShape.cost, default=shape)
         return self._fitting[shape]
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
+        """Run the step: replay its graph, or run it operation by operation if its shape is not captured.
+
+        Args:
+            packed: Inputs of the step from `pack`, on the device.
+            shape: Shape of the step, from `shape_for`.
+
+        Returns:
+            The results, on the device. The next call with this shape overwrites them.
+        """
         if shape not in self._captured:
             return self._step(packed, shape)
         graph, buffer, result = self._captured[shape]
@@ -223,21 +333,21 @@ class GraphedStep:
 
     @torch.no_grad()
     def _capture(self, buffer: Tensor, shape: StaticShape) -> tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]:
-        """Runs the step once outside, where libraries set themselves up; the dummy slot is all that it writes to."""
+        """Capture the step. It runs once before, so that libraries initialize. Only the dummy slot is written."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             self._step(buffer, shape)
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads go on meanwhile: their work is not part of the graph and does not spoil it.
+        # Other threads may use the device meanwhile: with this mode, their work is not captured and causes no error.
         with torch.cuda.graph(graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"):
             result = self._step(buffer, shape)
         return graph, buffer, result
 
 
 def _draws(sequence: Sequence) -> bool:
-    """Whether settings and states that the device knows decide about the next tokens of `sequence`."""
+    """Return whether the device can sample the next tokens of `sequence`, by its settings and state."""
     sampling = sequence.request.sampling
     plain = not (
         sampling.penalizes
@@ -263,21 +373,3 @@ def _static_row(part: ScheduledTokens, sequence: Sequence, place: _Place) -> Sta
         sampling=sequence.request.sampling,
         drafts=place.drafts,
     )
-
-
-def _device_head(drafter: EagleDrafter, config: EngineConfig, many: int) -> DeviceHead:
-    head = drafter.head
-    return DeviceHead(head, drafter.pool, drafter.features, head.token_ids, many, masks=config.draft_masks)
-
-
-def device_step(
-    loaded: LoadedModel, config: EngineConfig, queries: int, drafter: LogitsDrafter | None = None
-) -> DeviceStep | None:
-    """The step that `config` asks for, ready; None: everything stays with the host.
-
-    `queries`: the most tokens of one sequence among the decode rows of a step. An EAGLE-3 head as `drafter` drafts in
-    the same step; models draft on their own.
-    """
-    if config.device_step == "off":
-        return None
-    return DeviceStep(loaded, config, queries, drafter if isinstance(drafter, EagleDrafter) else None)

@@ -1,6 +1,6 @@
-"""The engine: one thread that steps the batch (`step_loop`), and the asyncio surface around it.
+"""The native engine: an asyncio interface to one thread that runs the batch step by step (`step_loop`).
 
-Nothing is shared between the two but an inbox (in) and a stream per generation (out).
+The event loop and the thread share an inbox for messages to the thread, and one output stream per generation.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Message
+from gpu_workers.engine.messages import Add, Close, Constrain, End, Message
 from gpu_workers.engine.step_loop import StepLoop
 from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.guided.masks import ForbiddenTokenError
-from gpu_workers.inference_engine import counted, in_turn, too_late
+from gpu_workers.inference_engine import InferenceEngine, in_turn, too_late
 from gpu_workers.model.loader import LoadedModel
-from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput, OutputStream
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampling.beam_search import beam_search
@@ -27,21 +26,33 @@ from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import TokenFSM
 from grammar_workers.logs import get_logger
-from grammar_workers.service.tenant_threads import TenantThreads
 
 logger = get_logger(__name__)
 
 _FAILED_STEPS_UNHEALTHY = 3
 
+# Seconds for which a prompt waits for its grammar.
+#
+# If the grammar arrives in time, the text that it forces is computed in the same forward pass as the prompt, and is
+# sent before that pass.
 GRAMMAR_HEAD_START_S = 0.01
-"""So long a prompt waits for its grammar: the text that the grammar forces is then computed in the same pass, and sent
-before it."""
 
 
-class Engine:
-    """One model that many generations share; every one of them ends with exactly one terminal output.
+class Engine(InferenceEngine):
+    """The native engine: serves many concurrent generations of one model.
 
-    `fetch_grammar` resolves a grammar key to its TokenFSM, once per request, off the engine thread.
+    The constructor starts the engine thread.
+
+    Args:
+        loaded: The model with its tokenizer and KV cache.
+        config: Settings of the engine.
+        fetch_grammar: Coroutine function that takes the `GrammarReference` of a request and returns its automaton.
+        draft_model: Drafter that computes logits (a draft model or an EAGLE-3 head); None if there is none.
+
+    Attributes:
+        step_loop: The engine thread.
+        scheduler: Queue of waiting sequences, and running sequences.
+        pool: The KV cache.
     """
 
     def __init__(
@@ -51,20 +62,15 @@ class Engine:
         fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
         draft_model: LogitsDrafter | None = None,
     ) -> None:
-        self.tokenizer = loaded.tokenizer
-        self.vocabulary = loaded.vocabulary
-        self.max_length = loaded.max_length
-        self._token_limit = loaded.head.token_limit
-        self._prompts = PromptEncoder(
+        super().__init__(
             loaded.tokenizer,
-            token_limit=self._token_limit,
-            max_length=loaded.max_length,
-            longest_token=loaded.vocabulary.longest_token,
+            loaded.vocabulary,
+            loaded.head.token_limit,
+            loaded.max_model_len,
+            fetch_grammar,
+            config.grammar_timeout_s,
         )
-        self.tokenizing = TenantThreads("tokenize", may_end=True)
-        self._threads = TenantThreads("grammar")
         self._config = config
-        self._fetch_grammar = fetch_grammar
         self.step_loop = StepLoop(loaded, config, draft_model)
         self.statistics = self.step_loop.statistics
         self.scheduler = self.step_loop.scheduler
@@ -75,22 +81,19 @@ class Engine:
 
     @property
     def running(self) -> int:
+        """Number of sequences that hold a slot of the KV cache."""
         return len(self.scheduler.running)
 
     @property
     def waiting(self) -> int:
+        """Number of sequences that wait for a slot of the KV cache."""
         return len(self.scheduler.waiting)
 
-    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
-        return counted(self._outputs(request), self.statistics)
-
     async def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
-        """`generate`. Raises RequestError where nothing has been generated."""
+        """Stream the output of one request. RequestError is raised only before the first output."""
         if request.adapter is not None:
             raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
-        request.sampling.check_token_ids(self._token_limit)
-        prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
+        prompt = await self._encode(request)
         if request.sampling.beam_search is not None or request.sampling.conditional_sampling is not None:
             yield await self._search(request, prompt)
             return
@@ -99,11 +102,11 @@ class Engine:
                 yield output
 
     async def _stream(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
-        """`generate` by one sequence. Raises RequestError before its first output, and for a part of a search."""
+        """Stream one sequence's output. RequestError: before the first output, or at any time in a search."""
         with contextlib.ExitStack() as ending:
             interval_s = 0 if request.sampling.probe else self._config.stream_interval_ms / 1000
             stream = OutputStream(len(prompt), self.step_loop.outbox, interval_s)
-            sequence = Sequence(request, prompt, self.vocabulary, self.max_length, stream, self._new_drafter())
+            sequence = Sequence(request, prompt, self.vocabulary, self.max_model_len, stream, self._new_drafter())
             if request.grammar is None:
                 sequence.replay(None)
                 self._enter(sequence)
@@ -113,9 +116,9 @@ class Engine:
                 await asyncio.wait((grammar,), timeout=GRAMMAR_HEAD_START_S)
                 self._enter(sequence)
                 self._constrain(grammar)
-            ending.callback(self._tell, Cancel(sequence))
+            ending.callback(self._tell, End(sequence))
             if request.timeout_s is not None:
-                deadline = stream.loop.call_later(request.timeout_s, self._tell, Fail(sequence, too_late(request)))
+                deadline = stream.loop.call_later(request.timeout_s, self._tell, End(sequence, too_late(request)))
                 ending.callback(deadline.cancel)
             finished = False
             while not finished:
@@ -130,21 +133,25 @@ class Engine:
                 yield output
 
     def check_health(self) -> None:
-        """Raises RuntimeError when the engine cannot serve any more."""
+        """Check that the engine can serve requests.
+
+        Raises:
+            RuntimeError: The engine thread has ended, or at least the last three steps have failed.
+        """
         if not self.step_loop.is_alive():
             raise RuntimeError("the engine thread has ended")
         if self.step_loop.failed_steps >= _FAILED_STEPS_UNHEALTHY:
             raise RuntimeError(f"the last {self.step_loop.failed_steps} steps of the engine failed")
 
     def close(self) -> None:
-        """Ends every generation with an error event and the engine thread with them."""
+        """End every generation with an error (code `unavailable`). Blocks until the engine thread has ended."""
         self._tell(Close())
         self.step_loop.join()
 
     async def _search(self, request: GenerationRequest, prompt: list[int]) -> GenerationOutput:
-        """The output of a request that several generations serve. Raises RequestError where there is none."""
-        conditional, room = request.sampling.conditional_sampling, self.max_length - len(prompt)
-        # Others have the rest: a generation that waits for its grammar may hold a slot for long.
+        """Return the output of a request that several generations serve. RequestError is raised if there is none."""
+        conditional, room = request.sampling.conditional_sampling, self.max_model_len - len(prompt)
+        # Other requests need the remaining slots: a generation that waits for its grammar may hold a slot for long.
         if conditional is not None and conditional.particles > (most := max(1, self.pool.slots // 2)):
             message = f"conditional_sampling.particles: at most {most} on this server, half of its engine's slots"
             raise RequestError(message, code="too_many_particles", param="conditional_sampling.particles")
@@ -167,42 +174,43 @@ class Engine:
 
     def _new_drafter(self) -> Drafter | None:
         config = self._config
-        if not config.max_drafts or not (config.forced_text or config.ngram):
+        if not config.num_speculative_tokens or not (config.forced_text or config.prompt_lookup_max):
             return None
-        return Drafter(cost=config.draft_cost, limit=config.max_drafts, ngram=config.ngram)
+        return Drafter(config)
 
     def _constrain(self, grammar: asyncio.Task[Message]) -> None:
-        """Tells the engine thread what `_constraint` has found: now if it has, for the sequence's first step."""
+        """Send the result of `_constraint` to the engine thread.
+
+        A result that is ready now is there for the first step.
+        """
         if not grammar.done():
             grammar.add_done_callback(self._constrain)
         elif not grammar.cancelled():
             self._tell(grammar.result())
 
     async def _constraint(self, sequence: Sequence, grammar: GrammarReference) -> Message:
-        """The grammar of a sequence, or why there is none."""
+        """Return a message with the grammar of a sequence, after a replay of its earlier tokens, or with the error."""
         try:
-            async with asyncio.timeout(self._config.grammar_timeout_s):
-                sequence.times.note("fetching")
-                fsm = await self._fetch_grammar(grammar)
-                sequence.times.note("fetched")
+            sequence.times.note("fetching")
+            fsm = await self._automaton(grammar)
+            sequence.times.note("fetched")
             request = sequence.request
             if request.emitted_token_ids or request.begun_text or request.sampling.finish_within_budget:
                 replayed = await in_turn(self._threads, request.tenant, sequence.replay, fsm)  # may take long
                 return Constrain(sequence, fsm, replayed)
             return Constrain(sequence, fsm, sequence.replay(fsm))
         except RequestError as error:
-            return Fail(sequence, error)
-        except TimeoutError:
-            text = f"the grammar did not arrive within {self._config.grammar_timeout_s:g} s"
-            return Fail(sequence, RequestError(text, code="grammar_timeout", status=503))
+            return End(sequence, error)
         except ForbiddenTokenError as error:
-            return Fail(sequence, RequestError(f"cannot resume: {error}", code="invalid_resume"))
+            return End(sequence, RequestError(f"cannot resume: {error}", code="invalid_resume"))
         except Exception:
-            logger.exception("request %s: fetching grammar %s failed", sequence.request.request_id, grammar.key)
-            return Fail(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
+            logger.exception(
+                "fetching a grammar failed: request_id=%s key=%s", sequence.request.request_id, grammar.key
+            )
+            return End(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
 
     def _enter(self, sequence: Sequence) -> None:
-        """Queues `sequence`. Raises RequestError when as many wait as may; the parts of a search wait beside them."""
+        """Queue `sequence`. RequestError is raised if the queue is full; generations of a search are not limited."""
         if not sequence.request.sampling.probe:
             self._check_queue()
         self.step_loop.inbox.send(Add(sequence))
@@ -213,6 +221,6 @@ class Engine:
             raise RequestError(message, code="server_full", status=429)
 
     def _tell(self, message: Message) -> None:
-        """Sends what is of no effect once the engine thread has ended."""
+        """Send a message. It is dropped if the engine thread has ended."""
         with contextlib.suppress(RequestError):
             self.step_loop.inbox.send(message)

@@ -1,4 +1,7 @@
-"""What the asyncio side tells the engine thread, and the inbox in between."""
+"""Messages from the event loop to the engine thread, such as "add" or "cancel a sequence", and their queue.
+
+A *sequence* is one generation: a prompt and its output.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,25 @@ from grammar_workers import TokenFSM
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A new sequence."""
+    """Message: start a new sequence (one generation: a prompt and its output).
+
+    Attributes:
+        sequence: The sequence, which has no slot of the KV cache yet.
+    """
 
     sequence: Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Constrain:
-    """The grammar of `sequence` has arrived; `state` is where its replayed tokens lead."""
+    """Message: the compiled grammar of a sequence (one generation) has arrived, so its tokens can be sampled.
+
+    Attributes:
+        sequence: The sequence, which waits for its grammar.
+        fsm: Automaton of the grammar.
+        state: State of `fsm` after the output tokens that the sequence already has; the initial state if there are
+            none.
+    """
 
     sequence: Sequence
     fsm: TokenFSM
@@ -29,35 +43,37 @@ class Constrain:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
-    """`sequence` cannot go on."""
+class End:
+    """Message: end a sequence (one generation), with an error or because the client no longer reads its output.
+
+    Attributes:
+        sequence: The sequence. If it has already ended, the message has no effect.
+        error: Error that the client receives as the last output of the sequence, such as a missed deadline or an
+            unavailable grammar. None: the client no longer reads the output.
+    """
 
     sequence: Sequence
-    error: RequestError
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Nobody wants the output any more; of no effect when it is over."""
-
-    sequence: Sequence
+    error: RequestError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """A mask row has been read: look again."""
+    """Message: a worker thread has computed a token mask or has failed, so a sequence that waits for it can go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End the engine thread."""
+    """Message: end all sequences with an error and stop the engine thread."""
 
 
-Message = Add | Constrain | Fail | Cancel | Wake | Close
+Message = Add | Constrain | End | Wake | Close
 
 
 class Inbox:
-    """Messages to the engine thread, in the order they were sent. Any thread sends, the engine thread receives."""
+    """Queue of messages to the engine thread, first in, first out.
+
+    Any thread may send messages. Only the engine thread receives them.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -65,18 +81,35 @@ class Inbox:
         self._closed = False
 
     def send(self, message: Message) -> None:
-        """Raises RequestError when nobody will receive it any more."""
+        """Append a message to the queue. Does not block.
+
+        Args:
+            message: The message to the engine thread.
+
+        Raises:
+            RequestError: The inbox is closed (code `unavailable`, HTTP status 503): nothing would receive the message.
+        """
         with self._closing:
             if self._closed:
                 raise RequestError("the engine has shut down", code="unavailable", status=503)
             self._queue.put(message)
 
     def wake(self) -> None:
-        """Lets the engine thread look again; of no effect when it has ended."""
+        """Append a `Wake` message, so that a blocking `receive` of the engine thread returns.
+
+        The method raises nothing, even after `close`.
+        """
         self._queue.put(Wake())
 
     def receive(self, *, wait: bool) -> Iterator[Message]:
-        """All that is there; waits for the first message if told so."""
+        """Yield all messages in the queue, oldest first, and remove them from the queue.
+
+        Args:
+            wait: If true, block until there is at least one message. If false, an empty queue yields nothing.
+
+        Yields:
+            The messages, until the queue is empty.
+        """
         while True:
             try:
                 message = self._queue.get(block=wait)
@@ -86,7 +119,11 @@ class Inbox:
             yield message
 
     def close(self) -> Iterator[Message]:
-        """Refuses messages from here on; what was sent before and not received."""
+        """Close the inbox: from now on `send` raises RequestError.
+
+        Returns:
+            Iterator over the messages that have not been received yet, oldest first.
+        """
         with self._closing:
             self._closed = True
         return self.receive(wait=False)

@@ -1,24 +1,31 @@
-"""Continuous batching: which sequences hold a slot, and what goes into the next step."""
+"""Continuous batching: assigns slots of the KV cache to sequences, and selects the tokens of the next forward pass."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
 
+from gpu_workers.config import EngineConfig
 from gpu_workers.engine.prefix_cache import PrefixCache
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
 
+# Maximum number of tokens of a sequence that attends in the padded decode group. Longer inputs run faster alone.
 GROUP_TOKENS = 8
-"""Feeds up to this long attend as one padded group; a longer one is cheaper alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One forward pass. `sequences` are those of `decode` (by slot, a few tokens each) and then of `chunks`.
+    """The tokens of one step (one forward pass of the batch).
 
-    `drafts[i]` of the i-th item of `scheduled` are drafts, not tokens of the sequence.
+    Attributes:
+        decode: Tokens of each sequence that gets at most `GROUP_TOKENS` tokens in this step and samples a token after
+            them. The items are in ascending order of their KV cache slots, and attend as one group.
+        chunks: All other inputs, mainly prompt chunks. Each attends alone.
+        sequences: The sequence of each item of `decode`, then of each item of `chunks`.
+        drafts: `drafts[i]` is the number of drafts at the end of `scheduled[i]`; 0 if it has none. Drafts are proposed
+            tokens that the step verifies.
     """
 
     decode: list[ScheduledTokens]
@@ -28,51 +35,66 @@ class StepPlan:
 
     @property
     def scheduled(self) -> list[ScheduledTokens]:
+        """Tokens of all sequences in the step, one item per sequence: `decode`, then `chunks`."""
         return self.decode + self.chunks
 
 
 class Scheduler:
-    """The queue, the sequences that hold a slot, and each one's slot and length.
+    """The queue of waiting sequences, and the running sequences, each of which holds a slot of the KV cache.
 
-    A slot has one owner, a plan has at most `step_tokens` tokens, and every sequence that can decode is in it.
+    Waiting sequences get slots first come, first served. A step has at most `max_num_batched_tokens` tokens. Every
+    sequence that decodes gets one token first, so a long prompt does not delay running streams. Prompts get the rest of
+    the tokens in chunks, oldest first. Drafts (proposed tokens that the step verifies) use what remains.
 
-    First come, first served. Decoding goes first, so that a long prompt never delays running streams; prompts take what
-    is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
+    Args:
+        pool: The KV cache with its slots.
+        config: Settings of the engine: the limits of tokens in one step (`max_num_batched_tokens`,
+            `long_prefill_token_threshold`), `min_prefix_tokens` and `preempt_patience`.
+
+    Attributes:
+        waiting: Sequences without a slot, in the order in which they get one.
+        running: Sequences with a slot, in the order in which they got it.
+        reused_tokens: Number of tokens so far whose keys and values were reused from the prefix cache.
+        preemptions: Number of times so far that a sequence has lost its slot to a waiting sequence.
     """
 
-    def __init__(
-        self, pool: KVPool, *, step_tokens: int, prefill_chunk: int, shortest_prefix: int = 16, patience: int = 8
-    ) -> None:
+    def __init__(self, pool: KVPool, config: EngineConfig) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self._pool = pool
-        self._step_tokens = step_tokens
-        self._prefill_chunk = prefill_chunk
-        self._patience = patience
-        self._prefixes = PrefixCache(pool, shortest_prefix)
+        self._config = config
+        self._prefixes = PrefixCache(pool, config.min_prefix_tokens)
         self.reused_tokens = 0
         self.preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. A part of a search that resumes goes first: its beginning is still in the cache."""
+        """Add a sequence to the queue of sequences that wait for a slot of the KV cache.
+
+        The sequence goes to the end of the queue. A resumed generation of beam search or conditional sampling goes to
+        the front, because its prefix is still cached.
+
+        Args:
+            sequence: A sequence without a slot.
+        """
         if sequence.request.sampling.probe and sequence.request.emitted_token_ids:
             self.waiting.appendleft(sequence)
         else:
             self.waiting.append(sequence)
 
     def admit(self) -> None:
-        """Gives free slots to waiting sequences, oldest first.
+        """Give free slots to waiting sequences, oldest first.
 
-        At most half of the slots go to sequences whose grammar is not there yet: slow compilations must not keep
-        everybody else out. For the same reason a sequence that waits for its mask for `patience` steps while
-        others wait for a slot goes back to the queue, and comes back when its mask is there.
+        - Sequences whose grammar has not arrived get at most half of the slots (at least one). So slow compilations do
+          not block other requests.
+        - If no slot is free, each running sequence whose token mask has been missing for more than `patience` steps
+          loses its slot and goes back to the queue. It gets a slot again only after its mask is ready.
         """
         if not self.waiting:
             return
         if not self._pool.free_slots:
             for sequence in list(self.running):
                 sequence.blocked_steps = sequence.blocked_steps + 1 if sequence.blocked else 0
-                if sequence.blocked_steps > self._patience:
+                if sequence.blocked_steps > self._config.preempt_patience:
                     self._preempt(sequence)
         without_grammar = sum(sequence.state is State.AWAITING_GRAMMAR for sequence in self.running)
         for sequence in list(self.waiting):
@@ -87,13 +109,22 @@ class Scheduler:
             self._enter(sequence)
 
     def plan(self) -> StepPlan:
+        """Select at most `max_num_batched_tokens` tokens for the next step (forward pass of the batch).
+
+        A *pending* token has no keys and values in the KV cache yet. The pending token of each decoding sequence comes
+        first. Chunks of prompts use the rest of the tokens, and drafts (proposed tokens that the step verifies) use
+        what remains after them. Call `commit` after the step has run.
+
+        Returns:
+            The tokens of each sequence in the step; empty if no sequence can run.
+        """
         runnable = [sequence for sequence in self.running if sequence.runnable]
-        budget = self._step_tokens - sum(sequence.pending == 1 for sequence in runnable)
+        budget = self._config.max_num_batched_tokens - sum(sequence.pending == 1 for sequence in runnable)
         shares: list[tuple[Sequence, int]] = []
         for sequence in runnable:
             tokens = 1
             if sequence.pending > 1:
-                tokens = min(sequence.pending, self._prefill_chunk, budget)
+                tokens = min(sequence.pending, self._config.long_prefill_token_threshold, budget)
                 budget -= tokens
             if tokens:
                 shares.append((sequence, tokens))
@@ -115,19 +146,36 @@ class Scheduler:
         )
 
     def commit(self, plan: StepPlan) -> None:
-        """The step has run: its tokens are in the cache."""
+        """Record that a step has run: the keys and values of its tokens, except drafts, now count as computed.
+
+        Args:
+            plan: Plan of the step. The `length` of each of its sequences (number of computed tokens) is increased.
+        """
         for sequence, part, drafts in zip(plan.sequences, plan.scheduled, plan.drafts, strict=True):
             sequence.length += len(part.token_ids) - drafts
 
     def remove(self, sequence: Sequence, *, keep: bool = True) -> None:
-        """Forgets a sequence, running or waiting, and frees its slot; `keep`: what is in it is worth keeping."""
+        """Remove a running or waiting sequence, and free its slot of the KV cache if it has one.
+
+        Args:
+            sequence: The sequence.
+            keep: If true, the slot keeps the keys and values as a prefix for later requests. If false, they are set to
+                zero.
+        """
         if sequence.slot is None:
             self.waiting.remove(sequence)
             return
         self._leave(sequence, keep=keep)
 
     def make_room(self) -> bool:
-        """When nothing can move but what waits for a slot: whoever is blocked leaves at once. Whether anybody did."""
+        """Preempt all running sequences that wait for a token mask, if a sequence in the queue could use their slots.
+
+        A preempted sequence loses its slot and goes back to the queue. Call this method only if no sequence made
+        progress in a step. It does nothing if a slot is free, or if no sequence in the queue could run.
+
+        Returns:
+            True if at least one sequence was preempted.
+        """
         blocked = [sequence for sequence in self.running if sequence.blocked]
         if self._pool.free_slots or all(sequence.blocked for sequence in self.waiting):
             return False
@@ -136,17 +184,18 @@ class Scheduler:
         return bool(blocked)
 
     def _enter(self, sequence: Sequence) -> None:
-        acquired = self._prefixes.acquire(sequence, self.running)
-        assert acquired is not None
         self.waiting.remove(sequence)
-        sequence.slot, sequence.length = acquired
+        sequence.slot, sequence.length = self._prefixes.acquire(sequence, self.running)
         sequence.written = sequence.length
         self.reused_tokens += sequence.length
         self.running.append(sequence)
         sequence.times.note("admitted")
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Nothing is lost but keys and values, and those only if somebody else needs the slot."""
+        """Take the slot from a sequence and queue it.
+
+        Its keys and values are kept until another sequence needs the slot.
+        """
         self._leave(sequence, keep=True)
         sequence.suspend()
         self.waiting.append(sequence)
@@ -164,6 +213,6 @@ def _scheduled_tokens(sequence: Sequence, tokens: int, drafts: int) -> Scheduled
     past, wanted = sequence.length, drafts + 1 if tokens == sequence.pending else 0
     token_ids = sequence.token_ids[past : past + tokens]
     token_ids += [draft.token_id for draft in sequence.drafts[:drafts]]
-    # Noted before the step runs: one that fails half-way may have written them all.
+    # Recorded before the step runs, because a step that fails half-way may have written all of these positions.
     sequence.written = max(sequence.written, past + len(token_ids))
     return ScheduledTokens(sequence.slot, past, token_ids, wanted)

@@ -1,12 +1,12 @@
-"""The engine thread: schedule, launch, overlap, commit, draw, and again.
+"""The engine thread: runs the batch step by step. A step has five phases, which repeat until the engine closes.
 
-schedule   slots to waiting sequences; each sequence's grammar followed, what it forces appended, what is complete
-           retired; drafts of what may follow; the tokens of the step
-launch     the forward pass over them
-overlap    host work while the device works: what the last step drew is delivered, messages are taken, the coming
-           draw is prepared
-commit     the pass has run: hidden states to their sequences, slots of those that ended meanwhile to others
-draw       a token for every sequence that has its hidden state and its mask, and again where drafts came true
+schedule   gives slots of the KV cache to waiting sequences; advances each sequence in its grammar, appends forced
+           tokens (the only token allowed), ends complete sequences; proposes drafts; selects the tokens of the step
+launch     starts the forward pass over these tokens
+overlap    host work while the device works: delivers the tokens of the previous step, handles messages, prepares
+           sampling
+commit     after the pass: gives sequences their hidden states, frees the slots of sequences that ended meanwhile
+sample     samples a token for every sequence that has a hidden state and a mask, and again after an accepted draft
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.device_step.plan import DevicePlan, device_step
-from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Inbox
+from gpu_workers.device_step.plan import DevicePlan, DeviceStep
+from gpu_workers.engine.messages import Add, Close, Constrain, End, Inbox
 from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
 from gpu_workers.engine.scheduler import GROUP_TOKENS, Scheduler, StepPlan
 from gpu_workers.guided.forced_text import ForcedTextFinder
@@ -47,7 +47,14 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A forward pass that was launched. `device`: its decode rows, where a static step runs them."""
+    """A forward pass of the batch that has been launched.
+
+    Attributes:
+        plan: Tokens of each sequence in the pass.
+        device: Plan of the decode sequences, if they run as a device step (`device_step`): the device can then mask and
+            sample for them. None if `device_step` is off, or if there are no decode sequences.
+        wait: Function that waits for the pass and returns its hidden states. It must be called exactly once.
+    """
 
     plan: StepPlan
     device: DevicePlan | None
@@ -56,8 +63,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What the host has not read of a forward pass: its rows' sequences, whether each row is `finite`, bool [rows], and
-    what `device` has drawn.
+    """Results of a forward pass that the host has not read yet.
+
+    Attributes:
+        rows: The sequence of each hidden state. A sequence with k verified drafts occurs 1 + k times.
+        finite: Copy to the host, in progress, of a bool [n]: true for each hidden state without NaN and infinity.
+        device: Plan of the decode sequences that ran as a device step (`device_step`), with the tokens that the device
+            has sampled; None if there were none.
     """
 
     rows: list[Sequence]
@@ -67,16 +79,38 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Draws fixed while the forward pass ran, and the sampler's work on them; sequences change, a draw never does."""
+    """Sampling inputs that the host has prepared while the forward pass ran.
+
+    Attributes:
+        draws: Sampling inputs of each sequence. They are a snapshot and do not change with the sequence.
+        prepared: Result of `Sampler.prepare` for the values of `draws`, in their order.
+    """
 
     draws: dict[Sequence, Draw]
     prepared: Prepared
 
 
 class StepLoop(threading.Thread):
-    """Steps the batch until told to close. All but `inbox` belongs to this thread; others read counters.
+    """The engine thread: runs steps (forward pass, masks, sampling) of the batch until it receives a `Close` message.
 
-    Every sequence that came in gets exactly one terminal event, whatever fails: `_end` is the only way out.
+    Other threads may send messages to `inbox` and read the counters, and must not use other attributes. Every sequence
+    gets exactly one output with a `finish_reason`, even if a step fails.
+
+    Args:
+        loaded: The model with its KV cache.
+        config: Settings of the engine.
+        draft_model: Drafter that computes logits (a draft model or an EAGLE-3 head); None if there is none.
+
+    Attributes:
+        inbox: Queue of messages to this thread.
+        outbox: Queue of new output, which the thread delivers to the streams once per step.
+        statistics: Counters of steps, tokens and masks.
+        failed_steps: Number of failed steps since the last successful one.
+        grammar_waits: Seconds for which generations were idle until their grammar arrived; the latest 1,024. This
+            thread appends, one reader removes.
+        scheduler: Assigns slots of the KV cache and selects the tokens of a step.
+        sampler: Samples tokens on the host.
+        rejection_meter: Measures the probability of disallowed tokens.
     """
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig, draft_model: LogitsDrafter | None) -> None:
@@ -84,25 +118,23 @@ class StepLoop(threading.Thread):
         self.inbox = Inbox()
         self.outbox = Outbox()
         self.statistics = Statistics()
+        # Number of consecutive failed steps up to now.
         self.failed_steps = 0
-        """How many of the last steps failed, without one in between that did not."""
+        # Seconds for which generations were idle until their grammar arrived.
+        #
+        # The engine thread appends, one reader removes.
         self.grammar_waits: deque[float] = deque(maxlen=1024)
-        """Seconds, not fetched yet; the engine thread appends, one reader pops."""
-        self.scheduler = Scheduler(
-            loaded.pool,
-            step_tokens=config.step_tokens,
-            prefill_chunk=config.prefill_chunk,
-            shortest_prefix=config.shortest_prefix,
-            patience=config.preempt_patience,
-        )
+        self.scheduler = Scheduler(loaded.pool, config)
         self.sampler = Sampler(loaded.head, loaded.pool.device)
         self.rejection_meter = RejectionMeter(loaded.head, config.rejection_mass_interval)
         self._config = config
         self._device = loaded.pool.device
         self._runner = loaded.runner
         self._draft_model = draft_model
-        self._device_step = device_step(loaded, config, GROUP_TOKENS, draft_model)
-        self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
+        self._device_step: DeviceStep | None = None
+        if config.device_step != "off":
+            self._device_step = DeviceStep(loaded, config, GROUP_TOKENS, draft_model)
+        self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.max_num_seqs, thread_name_prefix="masks")
         self._masks = MaskReader(
             self._mask_threads,
             loaded.vocabulary.eos_token_ids,
@@ -120,6 +152,10 @@ class StepLoop(threading.Thread):
         self._stopping = False
 
     def run(self) -> None:
+        """Run steps until the thread receives a `Close` message, then end all sequences with an error.
+
+        `start` calls this method on the engine thread.
+        """
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
         try:
@@ -163,7 +199,11 @@ class StepLoop(threading.Thread):
         return self.scheduler.plan()
 
     def _follow_grammars(self, sequences: Iterable[Sequence]) -> None:
-        """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""
+        """Advance all sequences in their grammars, append forced tokens and end complete sequences.
+
+        All states advance before any mask is computed: sequences of one TokenFSM would otherwise block each other by
+        its lock.
+        """
         self._guard_each(sequences, Sequence.catch_up)
         self._guard_each(sequences, Sequence.settle)
         self._wait_for_masks(sequences)
@@ -175,15 +215,15 @@ class StepLoop(threading.Thread):
                     self._end(sequence, sequence.finish_reason)
 
     def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
-        """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""
+        """Wait up to `mask_timeout_ms` for masks being computed. A mask that takes longer is left for a later step."""
         reading = {future for sequence in sequences if (future := sequence.reading) is not None}
         fresh = reading - self._late
         if fresh:
-            concurrent.futures.wait(fresh, self._config.mask_patience_ms / 1000)
+            concurrent.futures.wait(fresh, self._config.mask_timeout_ms / 1000)
             self._late = {future for future in self._late | fresh if not future.done()}
 
     def _propose(self) -> None:
-        """Drafts for every sequence of the next step; the draft model's or head's behind those that cost nothing."""
+        """Renew the drafts of every sequence. Drafts of a model or head come after those that cost no forward pass."""
         self._guard_each([sequence for sequence in self.scheduler.running if sequence.runnable], Sequence.propose)
         if self._draft_model is not None:
             self._draft_model.propose([sequence for sequence in self.scheduler.running if sequence.runnable])
@@ -202,7 +242,10 @@ class StepLoop(threading.Thread):
         return Pass(plan, device_plan, wait)
 
     def _forward(self, plan: StepPlan, device_plan: DevicePlan | None) -> Tensor:
-        """The step's hidden states [n, H]; with a device plan its decode rows go through the static step."""
+        """Return the hidden states of the step, [n, H].
+
+        If there is a device plan, its sequences run in the captured step.
+        """
         if self._device_step is None or device_plan is None:
             return self._runner.forward(plan.decode, plan.chunks)
         decoded = self._device_step.run(device_plan)
@@ -211,10 +254,12 @@ class StepLoop(threading.Thread):
     # -- overlap -----------------------------------------------------------------------------------------------------
 
     def _overlap(self, plan: StepPlan, running: Pass | None) -> Batch:
-        """The host's work for the steps before and after.
+        """Do the host work of the previous and the next step.
 
-        Sequences may end, but their slots stay theirs until `_commit`. Prepares the draws of all sequences that will
-        have a hidden state, but for those drawn on the device.
+        Sequences may end here, but keep their slots until `_commit`.
+
+        Returns:
+            Prepared sampling for all sequences that will have a hidden state, except those that the device samples.
         """
         self.outbox.deliver()
         self._take_messages(wait=False)
@@ -230,9 +275,9 @@ class StepLoop(threading.Thread):
         return Batch(draws, self.sampler.prepare(list(draws.values())))
 
     def _take_messages(self, *, wait: bool) -> None:
-        """Handles what is in the inbox; waits for something first if told so."""
+        """Handle the messages in the inbox. If `wait` is true, block until there is one."""
         for message in self.inbox.receive(wait=wait):
-            self._progressed = True  # taken in the middle of a step, it is for the next one to act on
+            self._progressed = True  # a message taken during a step takes effect in the next one
             match message:
                 case Add(sequence):
                     self._live.add(sequence)
@@ -241,10 +286,8 @@ class StepLoop(threading.Thread):
                     with self._guard(sequence):
                         late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm), sequence.budget))
                         self.grammar_waits.append(late_s)
-                case Fail(sequence, error):
-                    self._end(sequence, "error", error)
-                case Cancel(sequence):
-                    self._end(sequence, "cancelled")
+                case End(sequence, error):
+                    self._end(sequence, "cancelled" if error is None else "error", error)
                 case Close():
                     self._stopping = True
                     return
@@ -252,7 +295,7 @@ class StepLoop(threading.Thread):
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def _commit(self, running: Pass, hidden_states: Tensor) -> None:
-        """Hands each sequence its rows of the step. The device may still be computing them: nothing is read here."""
+        """Give each sequence its hidden states. The device may still be computing them: the host reads nothing here."""
         plan = running.plan
         self.scheduler.commit(plan)
         self._release_slots()
@@ -269,7 +312,10 @@ class StepLoop(threading.Thread):
         self._unread = Unread(rows, HostCopy(torch.isfinite(hidden_states).all(-1)), running.device)
 
     def _read_pass(self) -> None:
-        """Waits for the pass. Sequences get what was drawn on the device; a row that is not finite ends its own."""
+        """Wait for the pass.
+
+        Give sequences the tokens that the device sampled; end those with a hidden state that is not finite.
+        """
         unread, self._unread = self._unread, None
         if unread is None:
             return
@@ -281,7 +327,7 @@ class StepLoop(threading.Thread):
                 self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
 
     def _release_slots(self) -> None:
-        """Nothing writes to the pool any more: those that ended meanwhile leave their slots."""
+        """Free the slots of sequences that ended during the pass: nothing writes to the pool any more."""
         self._pass_running = False
         ended, self._ended_meanwhile = self._ended_meanwhile, []
         for sequence, keep in ended:
@@ -290,9 +336,14 @@ class StepLoop(threading.Thread):
     # -- draw --------------------------------------------------------------------------------------------------------
 
     def _sample(self, candidates: Iterable[Sequence], batch: Batch | None = None) -> list[Sequence]:
-        """Draws a token for each candidate that is ready; returns those whose draft came true: they can go on.
+        """Sample one token for each candidate that is ready.
 
-        `batch`: draws made before the hidden states were there. Whoever was not ready then joins them.
+        Args:
+            candidates: Sequences that may have a hidden state.
+            batch: Sampling prepared during the forward pass. Candidates that became ready later are added to it.
+
+        Returns:
+            Sequences whose token was an accepted draft. They have a further hidden state and can sample again.
         """
         candidates = [sequence for sequence in candidates if sequence.hidden_state is not None]
         prepared = {} if batch is None else batch.draws
@@ -318,7 +369,7 @@ class StepLoop(threading.Thread):
         return going_on
 
     def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
-        """Appends the next tokens that were drawn on the device, where sequences are ready for them."""
+        """Append the next tokens that the device sampled, for candidates that are ready."""
         alive = [sequence for sequence in candidates if sequence in self._live]
         taken = {sequence: token_id for sequence in alive if (token_id := sequence.drawn) is not None}
         for sequence, token_id in taken.items():
@@ -327,7 +378,7 @@ class StepLoop(threading.Thread):
         return taken
 
     def _draw(self, drawing: dict[Sequence, Draw], batch: Batch | None) -> tuple[Batch, Tensor, Drawn]:
-        """Gives the device the draws and their hidden states [n, H]; `batch`: the same draws, if prepared already."""
+        """Start sampling on the device from hidden states [n, H]. `batch` is reused if it has the same sequences."""
         if batch is None or drawing.keys() != batch.draws.keys():
             batch = Batch(drawing, self.sampler.prepare(list(drawing.values())))
         rows = [sequence.hidden_state for sequence in batch.draws if sequence.hidden_state is not None]
@@ -335,13 +386,13 @@ class StepLoop(threading.Thread):
         return batch, hidden_states, self.sampler.draw(hidden_states, batch.prepared)
 
     def _take_draws(self, batch: Batch, hidden_states: Tensor, drawn: Drawn) -> None:
-        """Appends the tokens that were drawn."""
+        """Append the tokens that the host sampled."""
         sequences, draws = list(batch.draws), list(batch.draws.values())
         token_ids = drawn.token_ids()
         told = reports(self.sampler.head, hidden_states, draws, token_ids)
         self.rejection_meter.measure(hidden_states, draws, self.statistics.steps)
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
-            if sequence in self._live:  # those that overflowed have ended
+            if sequence in self._live:  # sequences with an overflow have ended
                 with self._guard(sequence):
                     sequence.append(token_id, report)
 
@@ -349,13 +400,13 @@ class StepLoop(threading.Thread):
 
     @contextlib.contextmanager
     def _guard(self, sequence: Sequence) -> Iterator[None]:
-        """An exception in here ends `sequence` and nothing else."""
+        """End `sequence`, and no other, if the block raises an exception."""
         try:
             yield
-        except GrammarError as error:  # the automaton has grown past a budget of the grammar's
+        except GrammarError as error:  # the automaton has exceeded a limit of the grammar
             self._end(sequence, "error", RequestError(str(error), code=error.code))
         except Exception:
-            logger.exception("request %s failed", sequence.request.request_id)
+            logger.exception("request failed: request_id=%s", sequence.request.request_id)
             self._end(sequence, "error", RequestError("the generation failed", code="internal_error", status=500))
 
     def _guard_each(self, sequences: Iterable[Sequence], do: Callable[[Sequence], None]) -> None:
@@ -364,7 +415,7 @@ class StepLoop(threading.Thread):
                 do(sequence)
 
     def _end(self, sequence: Sequence, reason: FinishReason, error: RequestError | None = None) -> None:
-        """The one way out: frees the slot and sends the terminal event. Does nothing the second time."""
+        """End a sequence: send its terminal output and free its slot. No effect on a sequence that has ended."""
         if sequence not in self._live:
             return
         self._close_stream(sequence, reason, error)
@@ -377,26 +428,26 @@ class StepLoop(threading.Thread):
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
         self._live.discard(sequence)
-        text = sequence.rest_of_text if reason in ("stop", "length") else ""
+        text = sequence.text.rest if reason in ("stop", "length") else ""
         told = None if error is None else error.to_dict()
-        ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.stop_string)
+        ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.text.stop_string)
         sequence.stream.end(ending, text)
 
     def _fail_step(self) -> None:
-        """The whole step failed: whatever was in it ends; the engine goes on with what waits."""
+        """End all running sequences after a failed step. The engine goes on with waiting sequences."""
         self.failed_steps += 1
         self._release_slots()
-        logger.exception("an engine step failed; %d sequences end", len(self.scheduler.running))
+        logger.exception("engine step failed, ending its sequences: sequences=%d", len(self.scheduler.running))
         for sequence in list(self.scheduler.running):
             self._end(sequence, "error", RequestError("the engine step failed", code="internal_error", status=500))
 
     def _shut_down(self) -> None:
         self._live.update(message.sequence for message in self.inbox.close() if isinstance(message, Add))
-        # Slots are not freed: the device may be what failed, and nobody takes them any more.
+        # Slots are not freed: the device may have failed, and no other sequence will use them.
         gone = RequestError("the engine has shut down", code="unavailable", status=503)
         while self._live:
             self._close_stream(next(iter(self._live)), "error", gone)
         self.outbox.deliver()
         self._mask_threads.shutdown(wait=False, cancel_futures=True)
         if self._device_step is not None:
-            self._device_step.close()
+            self._device_step.automata.close()

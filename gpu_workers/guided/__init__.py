@@ -1,6 +1,10 @@
-"""Constraints of sequences: where masks come from, and what follows from them.
+"""Constraints of sequences: token masks, and other data that the engine derives from grammars (compiled constraints).
 
-key --grammar_source--> automaton --masks--> rows of the batch;  forced_text: tokens that need no model
-output_budget: complete before the limit;  banned_text: words taken back;  mask_loss: probability that masks removed
-automaton_view: the automaton around a state, for people
+grammar_source:   grammar key --> automaton (TokenFSM)
+masks:            automaton --> masks; the grammar state of a sequence
+forced_text:      tokens that the grammar determines, without the model
+output_budget:    masks that complete the output before its token limit
+banned_text:      rollback of banned words in text without a grammar
+mask_loss:        rejection mass: the probability of the disallowed tokens
+automaton_view:   the automaton around a state, for the explorer page
 """

@@ -1,7 +1,7 @@
-"""The automaton around each state of a generation, for people who look at one: a small part of a large graph.
+"""The part of a grammar's automaton around each state of a generation, for display on the explorer page.
 
-Every edge of a byte automaton is the edge of a token of one byte, so these tokens show where one can go from a state;
-longer tokens are paths over several edges, and only the likely ones among them are shown.
+For each state, the next states after all one-byte tokens are searched. They cover every continuation of the text. A
+longer token has the effect of several one-byte tokens, so only likely longer tokens are shown.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ import numpy as np
 
 from gpu_workers.sampling.logprobs import TokenNames
 from grammar_workers import GrammarError, TokenFSM, Vocabulary
-from grammar_workers.types import Successor
 
+# Maximum number of successors of a state that are listed. The others are counted.
 MOST_SUCCESSORS = 6
+# Maximum number of tokens that are listed per successor. The others are counted.
 MOST_TOKENS = 4
-"""Of the successors of a state, and of the tokens that lead to one of them: the rest is only counted."""
+# Maximum number of states of an automaton that is shown as a whole.
 MOST_STATES = 24
-"""Of an automaton that is told whole."""
 
 
 def add_surroundings(reports: Iterable[dict[str, Any]], fsm: TokenFSM, vocabulary: Vocabulary) -> None:
-    """Adds `automaton` to the diagnostics of each report: the state's surroundings, None beyond the FSM's budget.
+    """Add to each token's report the part of the automaton around the grammar state in which the token was sampled.
 
-    And `graph` where the state is the initial one: the whole automaton, None unless it is small. Takes up to some 260
-    steps of the FSM per report and visits nothing, but for a graph's `MOST_STATES`; call it off the engine's thread.
+    For each report, the automaton is advanced up to about 260 times, so call this function outside of the engine
+    thread. Two fields are added to `report["diagnostics"]`:
+
+    - `automaton`: dict with `terminal` (true if the output may end in the state), `successors` and `more_successors`
+      (number of next states that are not listed). `successors` is a list of dicts, one per next state: `state`,
+      `terminal`, `tokens` (some tokens that lead to it) and `more_tokens` (number of other tokens). None if the
+      automaton exceeds a limit.
+    - `graph`: dict with all `states` (dicts with `state` and `terminal`) and `edges` (dicts with `source`, `target`,
+      `tokens` and `more_tokens`) of the automaton. None if the state is not the initial one, if the automaton has more
+      than `MOST_STATES` states, or if it exceeds a limit.
+
+    Args:
+        reports: Reports with diagnostics, from `TokenNames.describe`; changed in place.
+        fsm: Automaton of the generation.
+        vocabulary: Vocabulary of the model.
     """
     names = TokenNames(vocabulary)
     for report in reports:
@@ -46,15 +59,21 @@ def _surroundings(
     found = fsm.successors(state, tokens)
     return {
         "terminal": fsm.is_terminal(state),
-        "successors": [_described(one, names) for one in found[:MOST_SUCCESSORS]],
+        "successors": [
+            {"state": one.state, "terminal": one.terminal, **_some_of(one.token_ids, names)}
+            for one in found[:MOST_SUCCESSORS]
+        ],
         "more_successors": max(0, len(found) - MOST_SUCCESSORS),
     }
 
 
 def _graph(fsm: TokenFSM, vocabulary: Vocabulary, names: TokenNames) -> dict[str, Any] | None:
-    """All states, breadth first, and all edges between them; None where there are more than `MOST_STATES`.
+    """Return all states, breadth first, and their edges; None with more than `MOST_STATES` states.
 
-    Steps of single bytes find out cheaply that there are many; then every token is asked for where it leads.
+    Steps of single bytes detect a large automaton cheaply. After that, all tokens are followed.
+
+    Returns:
+        `states` and `edges` as plain data, or None.
     """
     states = [fsm.initial_state]
     for state in states:
@@ -75,12 +94,7 @@ def _graph(fsm: TokenFSM, vocabulary: Vocabulary, names: TokenNames) -> dict[str
     return {"states": [{"state": one, "terminal": fsm.is_terminal(one)} for one in states], "edges": edges}
 
 
-def _described(successor: Successor, names: TokenNames) -> dict[str, Any]:
-    tokens = _some_of(successor.token_ids, names)
-    return {"state": successor.state, "terminal": successor.terminal, **tokens}
-
-
 def _some_of(token_ids: Sequence[int], names: TokenNames) -> dict[str, Any]:
-    """The first tokens, and how many more there are."""
+    """Return the names of the first tokens, and the number of the others."""
     shown = [names.name(token_id) for token_id in token_ids[:MOST_TOKENS]]
     return {"tokens": shown, "more_tokens": len(token_ids) - len(shown)}

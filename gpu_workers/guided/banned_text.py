@@ -1,14 +1,16 @@
-"""Banned words in free text, by detection and rollback.
+"""Removes banned words from text without a grammar: a completed word is rolled back, and other tokens are sampled.
 
-    text    ... | t h e   c a        held: with "cat" banned, the last two may be the beginning of it
-                  `-.-'   `-.-'
-        safe: streamed        held
+In this example, "cat" is banned. The last two characters could be its beginning:
 
-A token is let go only when no banned word can still begin in it, as the text goes on. When a word is complete, the
-output returns to the token that the word begins in, and that token is excluded at that position. What comes in its
-place may complete a word that begins in text that was let go before: then the first held token is the one excluded. So
-no position is tried twice with the same token, the text before a held token never changes, and after `PATIENCE` tries
-at one position the output is cut there, with the finish reason `length`.
+    text    t h e _ c a
+            `--.--' `.'
+          released   held back
+
+A token is released when no banned word can begin in it any more, for all continuations of the text. When a banned word
+is complete, the output rolls back to the token in which the word begins. This token is excluded at its position, so no
+token is tried twice at one position. If the word begins in released text, the first held token is excluded, because
+released text never changes. After `PATIENCE` tries at one position, the output is truncated there, with the finish
+reason `length`.
 """
 
 from __future__ import annotations
@@ -20,13 +22,19 @@ from typing import Any
 
 from gpu_workers.request import BannedWords
 
+# Number of tokens excluded at one position after which the output ends there. It bounds the work on likely words.
 PATIENCE = 256
-"""Tokens excluded at one position before the output ends at it: however much the model wants a word, it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldToken:
-    """A token that is not streamed yet, its bytes, and what is to be told about it."""
+    """An output token that is held back, because a banned word may begin or end in its text.
+
+    Attributes:
+        token_id: The token.
+        data: Bytes of the token; empty if the token ends the output.
+        report: Function that returns log-probabilities and diagnostics of the token; None if none are needed.
+    """
 
     token_id: int
     data: bytes
@@ -34,10 +42,15 @@ class HeldToken:
 
 
 class BannedText:
-    """The end of an output that a banned word may still reach.
+    """The last tokens of an output, which are held back because a banned word may begin in them.
 
-    Case is folded character by character. With `whole_words` a word counts where neither neighbour is a letter, digit
-    or underscore; the end of the output and the first character of a stop string count as no such neighbour.
+    `len` of the object is the number of these tokens. With `whole_words`, a word is banned only if no letter, digit or
+    underscore is next to it. The end of the output and the first character of a stop string also end a word. Unless
+    `case_sensitive` is true, case is folded character by character.
+
+    Args:
+        banned: Words and options of the request.
+        stop: Stop strings of the request.
     """
 
     def __init__(self, banned: BannedWords, stop: Sequence[str]) -> None:
@@ -49,29 +62,53 @@ class BannedText:
         self._stop_characters = {text[0] for text in stop}
         self._held: list[HeldToken] = []
         self._first = 0  # output position of the first held token
-        self._before = ""  # the last characters that were let go: a word and one more
+        self._before = ""  # the last released characters: as many as the longest word has, and one more
         self._excluded: dict[int, frozenset[int]] = {}
 
     def __len__(self) -> int:
-        """How many tokens are held."""
+        """Return the number of tokens held back."""
         return len(self._held)
 
     def excluded(self, position: int) -> frozenset[int]:
-        """Tokens that led to a banned word at this output position, after the present text."""
+        """Return the tokens that are excluded at an output position, because they led to a banned word.
+
+        Args:
+            position: Position in the output, from 0.
+
+        Returns:
+            Token IDs; empty if none are excluded. A rollback to an earlier position drops the exclusions.
+        """
         return self._excluded.get(position, frozenset())
 
     def skip(self, data: bytes) -> None:
-        """One token that was let go before a resume."""
+        """Append a token of a resumed generation. The client already has its text, so it is never rolled back.
+
+        Args:
+            data: Bytes of the token.
+        """
         self._first += 1
         self._let_go(data.decode("utf-8", "replace"))
 
     def append(self, token: HeldToken) -> None:
+        """Append an output token. The token is held back until `release` returns it.
+
+        Args:
+            token: The token.
+        """
         self._held.append(token)
 
     def go_back(self, *, over: bool) -> int | None:
-        """The output position to return to, if there is a banned word; its token is excluded there from now on.
+        """Search the held tokens for a complete banned word, and remove the word.
 
-        `over`: the output ends here, so that nothing can prolong a word.
+        The token in which the word begins, and all later tokens, are removed from the held tokens. The token in which
+        the word begins is excluded at its position from now on.
+
+        Args:
+            over: True if the output ends here, so that the last word of the text is complete.
+
+        Returns:
+            The output position, from 0, of the first removed token: the output must be rolled back to this position.
+            None if there is no banned word.
         """
         text, starts, _ = self._decode()
         at = self._find(self._fold(text), over)
@@ -81,13 +118,20 @@ class BannedText:
         position = self._first + index
         tried = self.excluded(position) | {self._held[index].token_id}
         del self._held[index:]
-        # What was excluded further on belonged to the text that is gone.
+        # Tokens excluded at later positions depended on the text that is rolled back.
         self._excluded = {place: ids for place, ids in self._excluded.items() if place < position}
         self._excluded[position] = tried
         return position
 
     def release(self, *, over: bool) -> list[HeldToken]:
-        """The tokens, oldest first, that no banned word can reach any more; all of them when the output is `over`."""
+        """Remove and return the held tokens in which no banned word can begin any more.
+
+        Args:
+            over: True if the output ends here. Then all tokens are released.
+
+        Returns:
+            The released tokens, oldest first.
+        """
         text, starts, end = self._decode()
         many = len(self._held)
         if not over:
@@ -103,9 +147,10 @@ class BannedText:
         return released
 
     def _decode(self) -> tuple[str, list[float], float]:
-        """The held text, where in it each token begins, and its end; half a character counts as one half.
+        """Return the text held back, the offset at which each token begins in it, and its end.
 
-        Tokens are let go at whole characters only, so the held bytes begin with one.
+        Half of a character counts as 0.5. Tokens are released at whole characters only, so the bytes held back begin
+        with a whole character.
         """
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, starts = "", []
@@ -118,7 +163,7 @@ class BannedText:
         self._before = (self._before + text)[-self._lengths[-1] - 1 :]
 
     def _find(self, held: str, over: bool) -> int | None:
-        """Where the first banned word that ends in the folded text begins; negative: before it."""
+        """Return the offset of the first banned word in the folded text; negative if it begins before the text."""
         before = len(self._before)
         text = self._fold(self._before) + held
         for at in range(len(text)):
@@ -133,7 +178,7 @@ class BannedText:
         return None
 
     def _reach(self, held: str) -> int:
-        """The first character of the folded text from which a banned word may still begin."""
+        """Return the first offset in the folded text at which a banned word may still begin."""
         text = self._fold(self._before) + held
         for at in range(max(len(self._before), len(text) - self._lengths[-1]), len(text)):
             if text[at:] in self._beginnings and self._may_begin(text, at):
@@ -141,7 +186,7 @@ class BannedText:
         return len(held)
 
     def _may_part(self, held: str, stop: int) -> bool:
-        """Whether the text may be let go up to here: what looks like a whole word must have its neighbour beside it."""
+        """Return whether `stop` may part the text: a possible whole word must keep its next character."""
         if not self._whole_words:
             return True
         text = self._fold(self._before + held[:stop])
@@ -166,7 +211,7 @@ class BannedText:
 
 
 def _folded(character: str) -> str:
-    """One character for one, so that places in the text stay what they are."""
+    """Fold the case of one character to one character, so that offsets in the text stay valid."""
     upper = character.upper()
     lower = (upper if len(upper) == 1 else character).lower()
     return lower if len(lower) == 1 else character

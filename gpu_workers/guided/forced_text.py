@@ -1,7 +1,10 @@
-"""Text that a grammar leaves no choice about, found from the mask rows of a TokenFSM.
+"""Forced text: the text with which every allowed output continues after a grammar state. It is found from masks.
 
-Two kinds, in this order: tokens that are the only ones allowed (they need no model), then bytes that every
-continuation begins with although several tokenizations spell them (a draft: the model chooses among the spellings).
+Forced text has two parts, in this order:
+
+1. *Forced tokens*: each is the only token that its state allows, so it needs no forward pass.
+2. *Forced bytes*: every allowed output continues with these bytes, but in several tokenizations. They are used as
+   drafts (proposed tokens that a forward pass verifies), because the model selects the tokenization.
 """
 
 from __future__ import annotations
@@ -17,15 +20,19 @@ from grammar_workers.matching.mask_store import count_tokens
 
 _MOST_TOKENS = 64
 _MOST_BYTES = 64
+# Number of last tokens of a text at a limit whose states are searched again. A step has at most as many drafts.
 _LEAST_LEFT = 16
-"""Where a text may go on beyond these limits, what is left of it serves as long as a step has no more drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedText:
-    """What follows one state: the first `sole` of `token_ids` are the only tokens allowed where they stand.
+    """Forced text: the text with which every allowed output continues after one grammar state, as tokens.
 
-    `states[i]` is the state after `token_ids[i]`.
+    Attributes:
+        token_ids: Tokens of the text.
+        states: `states[i]` is the grammar state after `token_ids[i]`.
+        sole: Number of leading tokens that are forced: each is the only token that its state allows. The other tokens
+            are one of several possible tokenizations of the text.
     """
 
     token_ids: tuple[int, ...]
@@ -33,14 +40,24 @@ class ForcedText:
     sole: int
 
     def after(self, count: int) -> ForcedText:
-        """What is left of it behind its first `count` tokens."""
+        """Return the rest of the forced text, after its first `count` tokens.
+
+        Args:
+            count: Number of tokens to drop, from 0 to the number of tokens of the text.
+        """
         return ForcedText(self.token_ids[count:], self.states[count:], max(0, self.sole - count))
 
 
 class ForcedTextFinder:
-    """Walks ahead while there is no choice. Stateless but for tables of the vocabulary; reading rows may be slow.
+    """Searches for forced text: the text with which every allowed output continues after a grammar state.
 
-    `encode`: the tokenizer's own way to spell a text, which a model most likely chooses, too.
+    A search computes masks, which may take long in some grammars. The finder has no state except tables of the
+    vocabulary.
+
+    Args:
+        vocabulary: Vocabulary of the model.
+        encode: Function that tokenizes a text as the model's tokenizer does, without special tokens. None:
+            `Vocabulary.encode` tokenizes.
     """
 
     def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], list[int]] | None = None) -> None:
@@ -54,17 +71,31 @@ class ForcedTextFinder:
         self._single_bytes = row_of(single_bytes, -(-vocabulary.size // 32))
 
     def forces(self, token_ids: np.ndarray) -> bool:
-        """Whether there is one token, not an end token, or all of these (int64 [n]) begin with the same byte."""
+        """Return whether a grammar state has forced text.
+
+        Text is forced if the state allows one token that is not an end token, or several tokens that all start with the
+        same byte.
+
+        Args:
+            token_ids: All tokens that the state allows, int64 [n].
+        """
         if len(token_ids) < 2:
             return len(token_ids) == 1 and int(token_ids[0]) not in self._end_token_ids
         first = self._first_byte[token_ids]
         return bool(first[0] >= 0) and bool((first == first[0]).all())
 
     def find_all(self, fsm: TokenFSM, state: int) -> dict[int, ForcedText]:
-        """The text forced after `state`, and after the states that it leads through: what is left of it.
+        """Return the forced text after a state, and the rest of this text after each state along it.
 
-        Without those where another search may find more: behind its end, and where a spelled text happens to reach a
-        state that allows one token only.
+        The masks of the states are computed. The errors of `find` are raised.
+
+        Args:
+            fsm: Automaton of the grammar.
+            state: State at which the text begins.
+
+        Returns:
+            Forced text by state. `state` is always a key. A search is limited in length, so states near the end of a
+            long text are left out: a new search from them may find more text.
         """
         whole = self.find(fsm, state)
         many_bytes = sum(len(self._vocabulary.token_bytes(token_id)) for token_id in whole.token_ids[whole.sole :])
@@ -76,7 +107,18 @@ class ForcedTextFinder:
         return {**found, state: whole}
 
     def find(self, fsm: TokenFSM, state: int) -> ForcedText:
-        """The text forced after `state`. Reads the rows of the states it passes."""
+        """Return the forced text after a state. The masks of the states along the text are computed.
+
+        LimitExceededError is raised if a mask exceeds a limit of the automaton.
+
+        Args:
+            fsm: Automaton of the grammar.
+            state: State at which the text begins.
+
+        Returns:
+            The forced text: at most 64 forced tokens, then the tokens of at most 64 forced bytes. It has no tokens if
+            nothing is forced.
+        """
         token_ids = fsm.forced_tokens(state, _MOST_TOKENS)
         states: list[int] = []
         for token_id in token_ids:
@@ -92,7 +134,7 @@ class ForcedTextFinder:
         return ForcedText(tuple(token_ids), tuple(states), sole)
 
     def _spell(self, text: bytes) -> list[int]:
-        """The likeliest tokens for `text`."""
+        """Return the most likely tokenization of `text`."""
         if self._encode is not None and text:
             token_ids = self._encode(text.decode(errors="replace"))
             if b"".join(map(self._vocabulary.token_bytes, token_ids)) == text:
@@ -103,7 +145,7 @@ class ForcedTextFinder:
         text = bytearray()
         while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
             row = fsm.allowed_mask(state) & self._single_bytes
-            row.setflags(write=False)  # the kernel is compiled ahead for such rows alone
+            row.setflags(write=False)  # the kernel is precompiled for read-only masks only
             count, token_id = count_tokens(row)
             if count != 1:
                 break

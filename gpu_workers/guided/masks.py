@@ -1,12 +1,15 @@
-"""Which tokens a running sequence may produce next, looked up in its TokenFSM.
+"""Masks of running sequences, and the grammar state of each sequence.
 
-A row that has to be made is read on a pool of threads the first time its state is met (a pathological grammar may take
-long), and found in a dictionary ever after. The engine thread never waits for one row, and hands none over that is
-there already: a thread's answer costs more than the row.
+A *mask* is the set of tokens that the grammar allows in a state. When a sequence reaches a state for the first time,
+the automaton may already have the mask: the mask was prefetched, or another state of the same mask equivalence class
+has it. Then the engine thread takes this mask. Otherwise a thread pool computes the mask, because a mask of a
+pathological grammar takes long. Later the engine thread looks the mask up in a dictionary. A mask that is not ready
+delays only its own sequence.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import weakref
 from collections import deque
@@ -26,66 +29,106 @@ from grammar_workers import TokenFSM
 
 T = TypeVar("T")
 
+# Maximum size, in bytes, of the text that a constrained output continues.
+# It is tokenized in Python, which takes 50 µs per byte of a long run of spaces.
 MOST_BEGUN_BYTES = 1 << 15
-"""Tokens of a text are looked for in Python, which takes 50 us for each byte of a long run of spaces."""
 
+# The engine waits for masks of a grammar only if its last mask took less than this, in seconds.
+# With a slower grammar, each wait would delay the whole batch.
 _FAST_S = 0.02
-"""A grammar whose last row took longer is not waited for: every one of its rows would delay the whole batch."""
 
 
+@dataclasses.dataclass(eq=False)
 class MaskReader:
-    """Reads rows on `executor`, which needs a thread per slot so that no sequence waits for another's row.
+    """Computes masks of grammars on threads, for all grammars of an engine.
 
-    `finder` looks for forced text behind every row that leaves no choice about the next byte; None: nobody looks.
+    Attributes:
+        executor: Threads, one per slot of the KV cache, so that no sequence waits for the mask of another one.
+        end_token_ids: End tokens of the model.
+        sparse_limit: Masks with at most this many allowed tokens also get a list of these tokens.
+        wake: Function that is called, from any thread, when a mask has been computed or its computation has failed.
+        finder: Searches for forced text (the text with which every allowed output continues) after a state; None: no
+            search.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        end_token_ids: Sequence[int],
-        sparse_limit: int,
-        wake: Callable[[], None],
-        finder: ForcedTextFinder | None = None,
-    ) -> None:
-        self._executor = executor
-        self._end_token_ids = tuple(end_token_ids)
-        self._sparse_limit = sparse_limit
-        self._wake = wake
-        self._finder = finder
-        self._tables: weakref.WeakKeyDictionary[TokenFSM, MaskTable] = weakref.WeakKeyDictionary()
+    executor: Executor
+    end_token_ids: Sequence[int]
+    sparse_limit: int
+    wake: Callable[[], None]
+    finder: ForcedTextFinder | None = None
+    _tables: weakref.WeakKeyDictionary[TokenFSM, MaskTable] = dataclasses.field(
+        default_factory=weakref.WeakKeyDictionary, init=False
+    )
 
     def table(self, fsm: TokenFSM) -> MaskTable:
-        """The rows of `fsm` read so far; they live as long as it does."""
+        """Return the table of the computed masks of the automaton `fsm`; the first call creates an empty table."""
         if (table := self._tables.get(fsm)) is None:
             table = self._tables[fsm] = MaskTable(self)
         return table
 
     def start(self, job: Callable[[], T]) -> Future[T]:
-        """Runs `job` on a thread; `wake` is called when it is done."""
-        future = self._executor.submit(job)
-        future.add_done_callback(lambda _: self._wake())
+        """Start a function on a thread, and call `wake` when it has returned or raised an exception.
+
+        Args:
+            job: Function without arguments.
+
+        Returns:
+            Future of the function's return value.
+        """
+        future = self.executor.submit(job)
+        future.add_done_callback(lambda _: self.wake())
         return future
 
     def row(self, mask: NDArray[np.uint32]) -> AllowedTokens:
-        return read_row(mask, self._end_token_ids, self._sparse_limit)
+        """Convert a token bitmask to `AllowedTokens`: count its tokens, and list them if there are few.
+
+        Args:
+            mask: Token bitmask, uint32 [ceil(V / 32)].
+
+        Returns:
+            The mask. It has a list of its tokens if there are at most `sparse_limit`.
+        """
+        return read_row(mask, self.end_token_ids, self.sparse_limit)
 
     def forces(self, row: AllowedTokens) -> bool:
-        """Whether a search for forced text behind `row` would find any."""
-        return self._finder is not None and row.token_ids is not None and self._finder.forces(row.token_ids)
+        """Return whether there is forced text (the only possible continuation) after a state.
+
+        Args:
+            row: Mask of the state.
+
+        Returns:
+            True if text is forced. False if not, without a finder, or if the mask has no list of its tokens.
+        """
+        return self.finder is not None and row.token_ids is not None and self.finder.forces(row.token_ids)
 
     def forced_text(self, fsm: TokenFSM, state: int) -> dict[int, ForcedText]:
-        """The text forced after `state` and after those that it leads through."""
-        assert self._finder is not None
+        """Search for the forced text (the only possible continuation) after a state. Needs a finder; may take long.
+
+        Args:
+            fsm: Automaton of the grammar.
+            state: State at which the text begins.
+
+        Returns:
+            Forced text by state: the whole text for `state`, and the rest of it for later states along the text. Empty
+            if the search fails.
+        """
+        assert self.finder is not None
         try:
-            return self._finder.find_all(fsm, state)
-        except Exception:  # a state further on cannot be built: whoever gets there is told
+            return self.finder.find_all(fsm, state)
+        except Exception:  # a later state cannot be computed: a sequence that reaches it gets the error
             return {}
 
 
 class MaskTable:
-    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read` and `_search`.
+    """Computed masks of one automaton, by state, shared by all sequences with this grammar.
 
-    An FSM interns its rows: states with equal rows share one array, and it is counted once.
+    Only the engine thread may call the public methods. States with equal masks share one array and one `AllowedTokens`.
+
+    Args:
+        reader: Computes the masks on its threads.
+
+    Attributes:
+        last_read_s: Duration of the last computation of a mask, in seconds; 0 before the first one.
     """
 
     def __init__(self, reader: MaskReader) -> None:
@@ -99,21 +142,37 @@ class MaskTable:
 
     @property
     def busy(self) -> bool:
-        """Whether a row is being read or completions are looked up: the FSM's lock may be taken."""
+        """True if a thread may hold the lock of the automaton, because it computes a mask or searches completions."""
         if self._completing:
             self._completing = [future for future in self._completing if not future.done()]
         return bool(self._completing) or any(not future.done() for future in self._reading.values())
 
     def get(self, fsm: TokenFSM, state: int) -> AllowedTokens | None:
-        """The row of `state`, or None while it is being read (asking starts it). Raises what reading it raised."""
+        """Return the mask of a state; None while it is being computed.
+
+        The first call for a state starts the computation. The error of a failed computation is raised, such as
+        LimitExceededError if a limit of the automaton is exceeded.
+
+        Args:
+            fsm: The automaton.
+            state: The state.
+        """
         if (future := self._reading.get(state)) is not None and future.done():
             del self._reading[state]
             future.result()
-        self.prefetch(fsm, state)
+        self.start(fsm, state)
         return self._rows.get(state)
 
-    def prefetch(self, fsm: TokenFSM, state: int) -> None:
-        """Reads the row of `state` if it is there; starts to have it made, and forced text behind it found, if not."""
+    def start(self, fsm: TokenFSM, state: int) -> None:
+        """Take the mask of a state from the automaton, or start to compute the mask on a thread.
+
+        A thread also searches for forced text (the only possible continuation) after the state. If the table has the
+        mask, or the computation of the mask is in progress, nothing happens.
+
+        Args:
+            fsm: The automaton.
+            state: The state.
+        """
         if state in self._rows or state in self._reading:
             return
         if (mask := fsm.known_mask(state)) is None:
@@ -124,7 +183,17 @@ class MaskTable:
     def within(
         self, budget: OutputBudget, since: Sequence[tuple[int, int]], row: AllowedTokens, state: int
     ) -> Future[AllowedTokens]:
-        """Look up what of the `row` of `state` fits `budget`, behind the (token, state) pairs of `since`."""
+        """Start to reduce a mask, on a thread, to the tokens after which the output can end within its token limit.
+
+        Args:
+            budget: Output budget of the sequence. The thread advances it over `since`.
+            since: Pairs (token, state after it) of the tokens that `budget` has not received yet, in order.
+            row: The mask.
+            state: Grammar state to which the mask belongs.
+
+        Returns:
+            Future of the reduced mask; its result is `row` itself if nothing is removed.
+        """
 
         def fitting() -> AllowedTokens:
             budget.accept([token_id for token_id, _ in since], [after for _, after in since])
@@ -136,18 +205,22 @@ class MaskTable:
         return future
 
     def known(self, state: int) -> AllowedTokens | None:
-        """The row of `state` if it has been read."""
+        """Return the mask of a state; None if the mask has not been computed. Starts no computation."""
         return self._rows.get(state)
 
     def forced_text(self, state: int) -> ForcedText | None:
-        """The text forced after `state`, as far as it has been found."""
+        """Return the forced text (only possible continuation) after a state; None if none has been found."""
         return self._forced.get(state)
 
     def reading(self, state: int) -> Future[None] | None:
+        """Return the future of the computation that `start` or `get` has started for a state.
+
+        None if no computation was started, or if `get` was called after its end.
+        """
         return self._reading.get(state)
 
     def _read(self, fsm: TokenFSM, state: int) -> None:
-        """The row first: nobody who needs it waits for what may be found behind it."""
+        """Compute a mask, then search for forced text after it. The mask can be used before the search has finished."""
         started = time.monotonic()
         row = self._note(state, fsm.allowed_mask(state))
         self.last_read_s = time.monotonic() - started
@@ -165,11 +238,20 @@ class MaskTable:
 
 
 class ForbiddenTokenError(ValueError):
-    """A token that its grammar state forbids: a resumed output of another grammar, or a fault of ours."""
+    """A token is not allowed in a grammar state: a resumed output belongs to another grammar, or there is a bug."""
 
 
 def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
-    """The state after `token_id`. Raises ForbiddenTokenError."""
+    """Return the grammar state after a token that must be allowed.
+
+    Args:
+        fsm: Automaton of the grammar.
+        state: State before the token.
+        token_id: The token.
+
+    Raises:
+        ForbiddenTokenError: The token is not allowed in `state`.
+    """
     following = fsm.next_state(state, token_id)
     if following < 0:
         raise ForbiddenTokenError(f"token {token_id} is not allowed in grammar state {state}")
@@ -177,9 +259,19 @@ def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
 
 
 def begun(fsm: TokenFSM, request: GenerationRequest) -> tuple[list[int], int]:
-    """Return tokens that spell the text which the output of `request` continues, and the state after them.
+    """Tokenize the text with which the output of a request must begin, and advance the grammar over it. May take long.
 
-    Raises RequestError where the grammar does not allow a text with this beginning. May take long.
+    Args:
+        fsm: Automaton of the grammar.
+        request: The request. Its `begun_text` is the text, which may be empty.
+
+    Returns:
+        Token IDs of the text, and the grammar state after them; an empty list and the initial state if the text is
+        empty.
+
+    Raises:
+        RequestError: The text has more than `MOST_BEGUN_BYTES` bytes, or the grammar allows no output that begins with
+            it (code `invalid_prefix`).
     """
     text = request.begun_text.encode(errors="replace")
     if len(text) > MOST_BEGUN_BYTES:
@@ -197,17 +289,29 @@ def begun(fsm: TokenFSM, request: GenerationRequest) -> tuple[list[int], int]:
 
 
 class Constraint:
-    """One sequence's place in its TokenFSM. Engine thread only.
+    """The grammar state of one sequence, and its masks. For the engine thread only.
 
-    `state` is the one after the last token, or after the last but one while it is `behind`: finding the next state may
-    have to wait for the FSM's lock, and the engine thread never does.
+    The state can be advanced only with the lock of the automaton, and the engine thread never waits for this lock. So
+    `state` can be *behind*: it stays the state before the last token until `catch_up` advances it.
+
+    Args:
+        fsm: Automaton of the grammar.
+        state: State at the start.
+        table: Masks of the automaton.
+        budget: Output budget, which ensures that the output is complete within its token limit; None without the
+            setting `finish_within_budget`.
+
+    Attributes:
+        state: State after the last token, or before it while `behind` is true.
+        is_terminal: True if the grammar accepts an output that ends in `state`.
+        fsm: Automaton of the grammar.
     """
 
     def __init__(self, fsm: TokenFSM, state: int, table: MaskTable, budget: OutputBudget | None = None) -> None:
         self.state = state
         self.is_terminal = fsm.is_terminal(state)
         self.fsm = fsm
-        self._table = table
+        self.table = table
         self._token_id: int | None = None
         self._path: deque[tuple[int, int]] = deque()
         self._budget = budget
@@ -216,11 +320,18 @@ class Constraint:
 
     @property
     def behind(self) -> bool:
-        """Whether a token waits for `catch_up`."""
+        """True if `state` is still the grammar state before the last token."""
         return self._token_id is not None
 
     def accept(self, token_id: int) -> None:
-        """Takes the next token: advances at once along a known path, otherwise `catch_up` does."""
+        """Accept the next token of the sequence.
+
+        If the token is the next one of the path that `follow` has stored, the state advances at once. Otherwise the
+        state is behind until `catch_up` advances it. `catch_up` raises an error if the token is not allowed.
+
+        Args:
+            token_id: The token.
+        """
         assert self._token_id is None
         if self._path and self._path[0][0] == token_id:
             self._move(*self._path.popleft())
@@ -229,32 +340,39 @@ class Constraint:
             self._token_id = token_id
 
     def catch_up(self) -> None:
-        """Advances, unless a row of this FSM is being read: its lock would hold the engine thread up."""
-        if self._token_id is not None and not self._table.busy:
+        """Advance `state` over the last token, if it is behind and no other thread may hold the automaton's lock.
+
+        ForbiddenTokenError is raised if the token is not allowed.
+        """
+        if self._token_id is not None and not self.table.busy:
             self._move(self._token_id, advance(self.fsm, self.state, self._token_id))
             self._token_id = None
 
     @property
     def blocked(self) -> bool:
-        """Whether the state or its row cannot be had now."""
+        """True if the sequence must wait until its next grammar state, or the mask of its state, is available."""
         if self.behind:
-            return self._table.busy
+            return self.table.busy
         if self._fitting is not None:
             return not self._fitting.done()
-        future = self._table.reading(self.state)
-        return future is not None and not future.done() and self._table.known(self.state) is None
+        future = self.table.reading(self.state)
+        return future is not None and not future.done() and self.table.known(self.state) is None
 
     @property
     def reads_fast(self) -> bool:
-        """Whether rows of this grammar are worth a moment's wait."""
-        return self._table.last_read_s < _FAST_S
+        """True if the last mask of this grammar took less than 20 ms, so that a step may wait for the next mask."""
+        return self.table.last_read_s < _FAST_S
 
     def allowed(self) -> AllowedTokens | None:
-        """What may follow, or None while the row is being read. Raises what reading it raised."""
-        return self._table.get(self.fsm, self.state)
+        """Return the mask of `state`; None while it is being computed. An error of this computation is raised."""
+        return self.table.get(self.fsm, self.state)
 
     def drawable(self) -> AllowedTokens | None:
-        """What of `allowed` fits the budget, if there is one. None, and errors, as there."""
+        """Return the mask under which the next token is sampled; None while it is being computed.
+
+        This is the mask of `state`. With an output budget, the tokens after which the output could not be completed
+        within `max_tokens` are removed. If a computation has failed, its error is raised.
+        """
         row = self.allowed()
         if row is None or self._budget is None:
             return row
@@ -262,32 +380,33 @@ class Constraint:
             if self._budget.spares(self.state, len(self._since)):
                 return row
             since, self._since = self._since, []
-            self._fitting = self._table.within(self._budget, since, row, self.state)
+            self._fitting = self.table.within(self._budget, since, row, self.state)
         return self._fitting.result() if self._fitting.done() else None
 
     def row(self, state: int) -> AllowedTokens | None:
-        """What may follow a state further on, if its row has been read; otherwise starts to read it."""
-        self._table.prefetch(self.fsm, state)
-        return self._table.known(state)
-
-    def known_row(self, state: int) -> AllowedTokens | None:
-        """What may follow a state, if its row has been read."""
-        return self._table.known(state)
+        """Return the mask of another state. If it has not been computed, start the computation and return None."""
+        self.table.start(self.fsm, state)
+        return self.table.known(state)
 
     def reading(self) -> Future[Any] | None:
-        return self._fitting or self._table.reading(self.state)
-
-    def forced_text(self, state: int) -> ForcedText | None:
-        """What must follow `state`, as far as it has been found."""
-        return self._table.forced_text(state)
+        """Return the future of the mask for which the sequence waits; None if no computation was started."""
+        return self._fitting or self.table.reading(self.state)
 
     def walk(self, state: int, token_ids: Iterable[int]) -> list[tuple[int, int]]:
-        """As many of `token_ids` as may follow `state`, with the state after each; none of them an end token.
+        """Return the grammar states along some tokens, up to the first disallowed token or end token.
 
-        Nothing while the FSM is busy.
+        The state of the sequence does not change.
+
+        Args:
+            state: State before the first token.
+            token_ids: The tokens.
+
+        Returns:
+            Pairs (token, state after it), in order. Empty if `behind` is true or another thread may hold the
+            automaton's lock.
         """
         path: list[tuple[int, int]] = []
-        if self.behind or self._table.busy:
+        if self.behind or self.table.busy:
             return path
         for token_id in token_ids:
             state = self.fsm.next_state(state, token_id)
@@ -297,13 +416,18 @@ class Constraint:
         return path
 
     def follow(self, path: Iterable[tuple[int, int]]) -> None:
-        """Remembers the next tokens and the states after them for `accept`, up to a state that is not known: -1."""
+        """Store the expected next tokens and the states after them, so that `accept` can advance at once.
+
+        Args:
+            path: Pairs (token, state after it), in order. The first pair with an unknown state (-1) and all later pairs
+                are dropped.
+        """
         self._path = deque(takewhile(lambda step: step[1] >= 0, path))
 
     def prefetch(self) -> None:
-        """Starts to read the rows of the states remembered."""
+        """Start to compute the masks of the states that `follow` has stored."""
         for _, state in self._path:
-            self._table.prefetch(self.fsm, state)
+            self.table.start(self.fsm, state)
 
     def _move(self, token_id: int, state: int) -> None:
         self._fitting = None

@@ -1,16 +1,19 @@
-"""`finish_within_budget`: a constrained output that is complete before its tokens run out.
+"""Masks of the setting `finish_within_budget`, with which a constrained output is complete before its token limit.
 
-The mask of a state keeps the tokens after which a completion still fits into what is left. A completion would have to
-be looked up for each token. But tokens lead to few different states, states come again, and most rows keep all their
-tokens: for each state the longest of the completions behind it is cached, and while that fits nothing is removed.
+A *completion* is a path of tokens from a grammar state to an accepting state. A mask keeps the tokens after which a
+completion fits into the remaining tokens. A search for completions after each token would be slow. But tokens lead to
+few different states, states recur, and most masks keep all their tokens. So a cache has one number for each state: the
+length of the longest of the completions after the tokens that the state allows. If this number fits into the remaining
+tokens, the mask is used unchanged and no search is necessary.
 
-    tokens left   9  8  7  6  5  4
-    proof         3  3  5  5  ...      length of a completion that is known to be possible from here
+After each token of the output, there is a *proof*: one known completion that fits, such as
 
-There always is a *proof*: a completion that fits, whose first token is always allowed. So the bound holds whatever the
-model prefers and however fast completions grow. Looked-up completions are shortest in bytes: a token is removed, or a
-request refused, only where that one does not fit. Where the look-ups of an automaton take too long, only the proof and
-the completions found before are used.
+    tokens left        9  8  7  6  5  4
+    length of proof    3  3  5  5  4  3
+
+The first token of the proof is always allowed, so the output can always be completed. A search finds a completion with
+the fewest bytes. A token is removed, or a request rejected, only if this completion does not fit. If searches in an
+automaton take too long, only the proof and completions found before are used.
 """
 
 from __future__ import annotations
@@ -30,28 +33,46 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.service.memory_guard import GUARD
 from grammar_workers.types import MaskRow
 
+# Maximum processor seconds of the searches for one mask.
+#
+# After a slower one, completions in this automaton are not searched any more.
 _SLOW_S = 0.25
-"""Where the look-ups for one row take longer (processor time), they were the last ones of their automaton."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proof:
-    """The shortest completion from `state`, of which the first `used` tokens have come; `length` more are to come."""
+    """A completion (path to an accepting state) which proves that the output can still end within its token limit.
+
+    Attributes:
+        state: State at which the completion begins.
+        used: Number of tokens of the completion that have been generated already.
+        length: Number of tokens of the completion that remain.
+    """
 
     state: int
     used: int
     length: int
 
     def next_token(self, fsm: TokenFSM) -> int:
+        """Return the next token of the completion (path to an accepting state). `length` must be at least 1.
+
+        Args:
+            fsm: Automaton in which the completion was found.
+        """
         return fsm.shortest_completion(self.state)[self.used]
 
     @property
     def rest(self) -> Proof:
+        """The rest of the completion (path to an accepting state), after its next token has been generated."""
         return dataclasses.replace(self, used=self.used + 1, length=self.length - 1)
 
 
 class CompletionLengths:
-    """How many tokens the completions of an automaton's states take, for all requests that follow it."""
+    """Cache of the lengths of shortest completions (paths to an accepting state) from the states of one automaton.
+
+    The shortest completion has the fewest bytes; its length is its number of tokens. All requests with this automaton
+    share the cache. If a search takes too long, later searches in this automaton are skipped.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}  # exact, or ~limit where it takes more than `limit`
@@ -59,9 +80,19 @@ class CompletionLengths:
         self._slow = False
 
     def length(self, fsm: TokenFSM, state: int, limit: int, *, patient: bool = False) -> int | None:
-        """Tokens from `state` to an end; None where it takes more than `limit`.
+        """Return the length, in tokens, of the completion (path to an accepting state) with the fewest bytes.
 
-        Also None where look-ups have become too slow, unless `patient`.
+        A length that is not cached is found by a search.
+
+        Args:
+            fsm: The automaton.
+            state: State at which the completion begins.
+            limit: Maximum length, in tokens.
+            patient: If true, search even if earlier searches in this automaton took too long.
+
+        Returns:
+            Length in tokens. None if the length exceeds `limit`, if the search exceeds a limit of the automaton, or if
+            the length is not cached and searches are skipped.
         """
         known = self._known.get(state)
         if known is None or ~limit < known < 0:
@@ -72,14 +103,28 @@ class CompletionLengths:
         return known if 0 <= known <= limit else None
 
     def all_fit(self, state: int, limit: int) -> bool:
-        """Return whether at most `limit` tokens are known to complete the output after each token of `state`."""
+        """Return whether each token that a state allows is known to have a completion of at most `limit` tokens.
+
+        A completion is a path to an accepting state. The method reads only the cache, which `fitting` fills.
+
+        Args:
+            state: The state.
+            limit: Maximum number of tokens of a completion. The token after `state` is not counted.
+        """
         longest = self._longest.get(state)
         return longest is not None and longest <= limit
 
     def fitting(self, fsm: TokenFSM, state: int, limit: int) -> NDArray[np.bool_] | None:
-        """Whether at most `limit` tokens complete the output after each token, bool [V]; None: after every one.
+        """Return the allowed tokens after which a completion (path to an accepting state) fits. May search for long.
 
-        No end token fits.
+        Args:
+            fsm: The automaton.
+            state: The state.
+            limit: Maximum number of tokens of a completion. The token after `state` is not counted.
+
+        Returns:
+            bool [V]: true for allowed tokens after which a completion fits; false for disallowed tokens and end tokens.
+            None if a completion fits after all allowed tokens.
         """
         if self.all_fit(state, limit):
             return None
@@ -97,21 +142,47 @@ class CompletionLengths:
 
 
 def packed(bits: NDArray[np.bool_], words: int) -> MaskRow:
-    """A mask row of `words` words with the bits that are set in `bits`, bool [at most words * 32]."""
+    """Pack booleans into a token bitmask. Bit i % 32 of word i // 32 is `bits[i]`; further bits are 0.
+
+    Args:
+        bits: bool [n], with n at most words * 32.
+        words: Number of words of the bitmask.
+
+    Returns:
+        uint32 [words].
+    """
     padded = np.zeros(words * 32, np.bool_)
     padded[: len(bits)] = bits
     return np.packbits(padded, bitorder="little").view(np.uint32)
 
 
 def row_of(token_ids: Iterable[int], words: int) -> MaskRow:
-    """A mask row of `words` words that allows those of these tokens for which it has bits."""
+    """Return a token bitmask that allows the given tokens and no others.
+
+    Args:
+        token_ids: Tokens to allow. IDs from words * 32 on are ignored.
+        words: Number of words of the bitmask, 32 tokens each.
+
+    Returns:
+        uint32 [words]. Bit t % 32 of word t // 32 is set if token t is allowed.
+    """
     bits = np.zeros(words * 32, np.bool_)
     bits[[token_id for token_id in token_ids if token_id < words * 32]] = True
     return packed(bits, words)
 
 
 def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
-    """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
+    """Return the tokens of a completion (path from a state to an accepting state) with the fewest bytes.
+
+    Args:
+        fsm: The automaton.
+        state: State at which the completion begins.
+        limit: Maximum number of tokens.
+
+    Returns:
+        Token IDs; empty if `state` is accepting. None if the completion exceeds `limit` tokens, or if the search
+        exceeds a limit of the automaton.
+    """
     try:
         return GUARD.call(f"completion under grammar {fsm.key}", fsm.shortest_completion, state, limit)
     except LimitExceededError:
@@ -122,10 +193,18 @@ _lengths: weakref.WeakKeyDictionary[TokenFSM, CompletionLengths] = weakref.WeakK
 
 
 class OutputBudget:
-    """The proof after each token of one output of at most `max_tokens` tokens, `emitted_token_ids` among them.
+    """Ensures that one constrained output is complete within its token limit (`finish_within_budget`).
 
-    The emitted tokens are allowed by the grammar. Raises RequestError where no completion fits behind them. May take
-    long: a look-up for every emitted token.
+    After each token of the output, the object stores a *proof*: a completion (path to an accepting state) that fits
+    into the remaining tokens. The constructor searches for a completion after every emitted token and may take long.
+
+    Args:
+        fsm: Automaton of the grammar.
+        emitted_token_ids: Tokens of the output so far, which the grammar allows.
+        max_tokens: Maximum number of output tokens, emitted ones included.
+
+    Raises:
+        RequestError: No completion that fits was found (code `budget_too_small`).
     """
 
     def __init__(self, fsm: TokenFSM, emitted_token_ids: Sequence[int], max_tokens: int) -> None:
@@ -141,33 +220,73 @@ class OutputBudget:
             searched, left = 4 * max_tokens + 256, max_tokens - len(emitted_token_ids)
             completion = completion_within(fsm, states[-1], searched)
             needed = f"more than {searched}" if completion is None else str(len(completion))
-            message = f"`finish_within_budget`: the shortest output found needs {needed} more tokens, {left} are left"
+            message = (
+                f"`finish_within_budget`: the shortest output found needs {needed} more tokens, {left} are left of "
+                "`max_tokens`: raise it"
+            )
             raise RequestError(message, code="budget_too_small", param="max_tokens")
         self._first = len(self._proofs)
 
     def spares(self, state: int, pending: int) -> bool:
-        """Return whether completions are known to fit after all tokens of `state`.
+        """Return whether the mask of a state can be used unchanged: each of its tokens leaves room for a completion.
 
-        `pending`: number of tokens before `state` that `accept` has not been told about. Takes no lock.
+        A completion is a path to an accepting state. The method reads only cached lengths, without a lock or a search.
+
+        Args:
+            state: Grammar state before the next token.
+            pending: Number of output tokens before `state` that `accept` has not received.
+
+        Returns:
+            True if the output can be completed within its token limit after every token that `state` allows. False if
+            it cannot, or if this is not cached.
         """
         return self._lengths.all_fit(state, self._room - len(self._proofs) - pending)
 
     def accept(self, tokens: Sequence[int], states: Sequence[int]) -> None:
-        """Goes on over `tokens`, all of which fit; `states`: the state after each."""
+        """Advance over the next tokens of the output.
+
+        After each of these tokens, a completion must fit into the remaining tokens (see `count_fitting`).
+
+        Args:
+            tokens: The tokens.
+            states: `states[i]` is the grammar state after `tokens[i]`.
+        """
         self._proofs += self._proofs_after(tokens, states)
 
     def count_fitting(self, tokens: Sequence[int], states: Sequence[int]) -> int:
-        """How many of `tokens` may come: as long as a completion fits behind them."""
+        """Return the number of leading `tokens` after which the output can still be completed within its token limit.
+
+        The object does not change.
+
+        Args:
+            tokens: Tokens that may come next.
+            states: `states[i]` is the grammar state after `tokens[i]`. If `states` is shorter than `tokens`, the later
+                tokens are not counted.
+        """
         return len(self._proofs_after(tokens, states))
 
     def rollback(self, tokens: int) -> None:
+        """Roll back the last tokens of the output.
+
+        Args:
+            tokens: Number of tokens to roll back, at least 1.
+        """
         del self._proofs[-tokens:]
 
     def reset(self) -> None:
+        """Roll back all tokens that were accepted after the constructor."""
         del self._proofs[self._first :]
 
     def row(self, mask: MaskRow, state: int) -> MaskRow:
-        """What of `mask`, the row of `state`, may come; end tokens always do."""
+        """Remove from a mask the tokens after which the output cannot be completed within its token limit.
+
+        Args:
+            mask: Mask of `state`, uint32 [ceil(V / 32)]. Not changed.
+            state: Grammar state after the tokens accepted so far.
+
+        Returns:
+            The reduced mask, uint32 [ceil(V / 32)]; `mask` itself if nothing is removed. End tokens are never removed.
+        """
         proof, left = self._proofs[-1], self._room - len(self._proofs) + 1
         ends: MaskRow = mask & self._fsm.vocabulary.eos_mask
         if left <= 0:
@@ -180,7 +299,7 @@ class OutputBudget:
         return (mask & packed(fits, len(mask))) | ends
 
     def _proofs_after(self, tokens: Sequence[int], states: Sequence[int], *, patient: bool = False) -> list[Proof]:
-        """The proof after each of `tokens`, as far as there is one that fits."""
+        """Return the proof after each of `tokens`, up to the first token after which no completion fits."""
         proof, found = self._proofs[-1], []
         for many, (token_id, state) in enumerate(zip(tokens, states, strict=False), len(self._proofs)):
             left = self._room - many

@@ -1,5 +1,11 @@
-"""The model, and the texts that go in and come out.
+"""The model with its KV cache, and tokenization of inputs and outputs.
 
-loader, quantization --> model_runner --attention, kv_pool--> hidden states --output_head--> logits
-prompt: text to tokens;  text: tokens to text
+loader:        loads and checks the model
+quantization:  weights of 8 bits
+model_runner:  forward passes: tokens --> hidden states
+attention:     attention over the KV cache
+kv_pool:       the KV cache
+output_head:   hidden states --> logits
+prompt:        text --> tokens
+text:          tokens --> text
 """

@@ -1,8 +1,11 @@
-"""Attention over the KV pool, registered with transformers' public `AttentionInterface`.
+"""Attention over the KV cache, registered with transformers' public `AttentionInterface`.
 
-A step is flat: its tokens lie one after another in `[1, T]`, first the decode group, then prompt chunks. The function
-below replaces the attention of every layer: it writes the step's keys and values into the pool, then attends per group.
-transformers builds no mask for an implementation it does not know, and hands `attention_plan` through unchanged.
+The tokens of all sequences in a step (forward pass of the batch) are concatenated to one input `[1, T]`. First comes
+the decode group: sequences with a few tokens each, which attend together. Then come the prompt chunks.
+
+`slot_attention` replaces the attention function of every layer. It writes the keys and values of the step into the
+cache, then computes attention for the decode group and for each chunk. transformers creates no mask for a registered
+function, and passes the keyword argument `attention_plan` through unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +25,18 @@ from gpu_workers.transfers import to_device
 
 IMPLEMENTATION = "turnstile_slots"
 _KV_BUCKET = 64
+# Bytes that a CPU core reads in 15 µs, which is the overhead of one more attention call.
 _CALL_NBYTES = 1 << 19
-"""What a CPU core reads while attention is called once more: 15 us."""
 
 
 class CausalMask:
-    """Where queries at `positions` (int64 [..., queries]) of their sequences may look among `kv_length` keys."""
+    """Causal attention masks, for queries whose positions are known on the host.
+
+    Args:
+        positions: Position of each query in its sequence, int64 [..., queries].
+        kv_length: Number of keys, from position 0, that the attention call reads.
+        device: Device of the masks.
+    """
 
     def __init__(self, positions: NDArray[np.int64], kv_length: int, device: torch.device) -> None:
         self._positions = positions[..., None]
@@ -36,9 +45,17 @@ class CausalMask:
         self._made: dict[int | None, Tensor | None] = {}
 
     def within(self, window: int | None) -> Tensor | None:
-        """bool [..., queries, kv_length]; with a window a query sees that many keys, its own the last of them.
+        """Return the causal mask for one size of the sliding window.
 
-        None where every query sees every key. Made once a step for the layers that share it.
+        Each size is computed once, and then shared by all layers.
+
+        Args:
+            window: Size of the sliding window: a query attends to this many keys, its own key included. None: no
+                window.
+
+        Returns:
+            True where a query attends to a key, bool [..., queries, kv_length]; None if every query attends to every
+            key.
         """
         if window is not None and window > self._positions.max():
             window = None
@@ -52,13 +69,26 @@ class CausalMask:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMask:
-    """The same where the positions, int64 [..., queries], are on the device, and may not be looked at."""
+    """Causal attention masks, for queries whose positions are on the device and must not be read by the host.
+
+    Attributes:
+        positions: Position of each query in its sequence, int64 [..., queries].
+        kv_length: Number of keys, from position 0, that the attention call reads.
+    """
 
     positions: Tensor
     kv_length: int
 
     def within(self, window: int | None) -> Tensor:
-        """bool [..., queries, kv_length]."""
+        """Return the causal mask for one size of the sliding window.
+
+        Args:
+            window: Size of the sliding window: a query attends to this many keys, its own key included. None: no
+                window.
+
+        Returns:
+            True where a query attends to a key, bool [..., queries, kv_length].
+        """
         keys, positions = torch.arange(self.kv_length, device=self.positions.device), self.positions[..., None]
         allowed = keys <= positions
         return allowed if window is None else allowed & (keys > positions - window)
@@ -66,9 +96,13 @@ class DeviceMask:
 
 @dataclass(frozen=True, slots=True)
 class CacheRead:
-    """Rows that attend in one call, and where their keys and values are: the first `kv_length` positions of `slots`.
+    """One attention call: its sequences, and the slots of the KV cache from which they read.
 
-    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` is over [rows, 1, queries].
+    Attributes:
+        rows: Slice that selects the sequences of the call from their group.
+        slots: Slot of each sequence: a slice (a view of the cache) or int64 [rows] (a copy).
+        kv_length: Number of positions, from 0, that are read from each slot.
+        mask: Causal mask whose query positions have the shape [rows, 1, queries].
     """
 
     rows: slice
@@ -79,10 +113,19 @@ class CacheRead:
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Rows that feed a few tokens each: the first `tokens` tokens of the step, row after row.
+    """Sequences with a few tokens each, which attend together. Their tokens are the first `tokens` tokens of the step.
 
-    Rows feeding fewer than `queries` tokens are padded for attention alone: `padded` int64 [rows * queries] names the
-    token at each place, `real` int64 [tokens] the place of each token. Both are None when all rows feed equally many.
+    For attention only, each sequence is padded to `queries` tokens. For example, two sequences with 1 and 2 tokens have
+    the `padded` indices [0, 0, 1, 2] and the `real` indices [0, 2, 3].
+
+    Attributes:
+        rows: Number of sequences.
+        queries: Number of tokens of each sequence after padding.
+        tokens: Total number of tokens without padding.
+        reads: Attention calls that together cover all sequences.
+        padded: Index of the token at each padded position, int64 [rows * queries]. Padding repeats the last token of
+            its sequence. None if nothing is padded.
+        real: Padded position of each token, int64 [tokens]; None if nothing is padded.
     """
 
     rows: int
@@ -95,7 +138,13 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One prompt chunk: tokens `start:stop` of the step, one row of `stop - start` queries."""
+    """One prompt chunk, whose tokens attend alone, as one sequence.
+
+    Attributes:
+        start: Index of the first token of the chunk among the tokens of the step.
+        stop: One past the index of the last token.
+        read: Attention call of the chunk.
+    """
 
     start: int
     stop: int
@@ -104,7 +153,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Where one step reads and writes: each token's key and value go to `positions` of `slots`, both int64 [T]."""
+    """All cache reads and writes of one step (forward pass of the batch). The plan is valid for every layer.
+
+    Attributes:
+        pool: The KV cache.
+        slots: Slot to which the key and value of each token are written, int64 [T].
+        positions: Position of each token in its slot, int64 [T].
+        decode: Sequences with a few tokens each, which attend together; None if there are none.
+        segments: Prompt chunks, each of which attends alone.
+    """
 
     pool: KVPool
     slots: Tensor
@@ -114,10 +171,20 @@ class AttentionPlan:
 
 
 def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: list[int]) -> DecodeGroup:
-    """The group of rows in `slots` (ascending), `lengths` tokens already computed, feeding `counts` tokens each."""
+    """Plan the attention of sequences with a few tokens each, which attend together in a step.
+
+    Args:
+        pool: The KV cache.
+        slots: Slot of each sequence, ascending; at least one.
+        lengths: Number of tokens of each sequence that are already in the cache.
+        counts: Number of new tokens of each sequence, at least 1.
+
+    Returns:
+        The group, with its attention calls. On a CPU, sequences are split into several calls where this is faster.
+    """
     rows, queries, tokens = len(slots), max(counts), sum(counts)
     past, fed = np.array(lengths)[:, None], np.array(counts)[:, None]
-    # A padded query looks where its row's last token looks.
+    # A padded query attends to the same keys as the last token of its sequence.
     query = np.minimum(np.arange(queries), fed - 1)
     ends = [length + count for length, count in zip(lengths, counts, strict=True)]
     reads = tuple(
@@ -132,10 +199,19 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
 
 
 def static_plan(pool: KVPool, slot: Tensor, position: Tensor, read: Tensor, kv_length: int) -> AttentionPlan:
-    """The plan of a captured step, all of it on the device: nothing about it depends on what the tensors hold.
+    """Plan the attention of a step that is captured in a graph, without reading a tensor on the host.
 
-    `slot`, `position` int64 [rows, queries]: where keys and values go, and how far each query looks into the slots
-    `read` int64 [rows], of which `kv_length` positions are read.
+    The plan depends on the shapes of the tensors and on `kv_length`, but not on the values of the tensors.
+
+    Args:
+        pool: The KV cache.
+        slot: Slot to which each key and value is written, int64 [rows, queries].
+        position: Position of each token, int64 [rows, queries]; a query attends to the keys up to this position.
+        read: Slot from which each sequence reads, int64 [rows].
+        kv_length: Number of positions, from 0, that are read from each slot.
+
+    Returns:
+        A plan with one decode group and no prompt chunks.
     """
     rows, queries = position.shape
     reads = (CacheRead(slice(0, rows), read, kv_length, DeviceMask(position[:, None], kv_length)),)
@@ -144,7 +220,18 @@ def static_plan(pool: KVPool, slot: Tensor, position: Tensor, read: Tensor, kv_l
 
 
 def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
-    """The chunk of `tokens` tokens at `start` of the step, after `past` tokens already in `slot`."""
+    """Plan the attention of a prompt chunk.
+
+    Args:
+        pool: The KV cache.
+        start: Index of the first token of the chunk among the tokens of the step.
+        tokens: Number of tokens of the chunk.
+        slot: Slot of the sequence.
+        past: Number of tokens of the sequence that are already in the slot.
+
+    Returns:
+        The chunk, with its attention call.
+    """
     positions = np.arange(past, past + tokens)[None, None]
     return Segment(start, start + tokens, _cache_read(pool, slice(0, 1), [slot], positions, past + tokens))
 
@@ -158,11 +245,11 @@ def _cache_read(pool: KVPool, rows: slice, slots: list[int], positions: NDArray[
 
 
 def _read_together(pool: KVPool, slots: list[int], ends: list[int]) -> list[slice]:
-    """Ranges of rows, each for one call of attention.
+    """Return ranges of sequences, each for one attention call.
 
-    A call reads the longest row's length for all its rows, and copies the slots first if they are not adjacent. On a
-    CPU both cost more than another call: ranges end where slots are not adjacent, and where what the next row would
-    add of padding takes longer to read than a call. Elsewhere all rows are one range.
+    A call pads every sequence to the length of the longest one, and copies the slots first if they are not adjacent. On
+    a CPU, both can cost more than a further call. So a range ends where slots are not adjacent, and where reading the
+    padding that the next sequence would add takes longer than a call. On other devices all sequences are one range.
     """
     if pool.device.type != "cpu":
         return [slice(0, len(slots))]
@@ -193,9 +280,26 @@ def slot_attention(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, T, head_dim], key, value [1, kv_heads, T, head_dim] -> ([1, T, heads, head_dim], None).
+    """Write the keys and values of one layer into the KV cache, then compute attention over the cache.
 
-    Layers with a sliding window or soft-capped scores hand these over; they keep all keys, so prefixes stay reusable.
+    transformers calls this function in every layer. Layers with a sliding window or soft-capped scores pass
+    `sliding_window` and `softcap`. The cache keeps all keys even with a window, so prefix caching stays possible.
+
+    Args:
+        module: Attention module of the layer; its `layer_idx` selects the keys and values.
+        query: Queries, [1, heads, T, head_dim].
+        key: Keys, [1, kv_heads, T, head_dim].
+        value: Values, [1, kv_heads, T, head_dim].
+        attention_mask: Not used.
+        scaling: Factor of the scores; None: 1 / sqrt(head_dim).
+        dropout: Not used.
+        attention_plan: Cache reads and writes of the step.
+        sliding_window: Number of keys to which a query attends, its own key included; None: all.
+        softcap: Bound of the absolute value of scores; None: no bound.
+        **kwargs: Not used.
+
+    Returns:
+        Attention output, [1, T, heads, head_dim], and None in place of attention weights.
     """
     plan, layer = attention_plan, int(module.layer_idx)  # type: ignore[arg-type]
     plan.pool.write(layer, plan.slots, plan.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
@@ -229,9 +333,10 @@ def _attend(
     scaling: float | None,
     softcap: float | None,
 ) -> Tensor:
-    """query [B, Q, heads, D], keys and values of a layer, reads of B rows together. Returns [B, Q, heads, D].
+    """Return the attention [B, Q, heads, D] of queries [B, Q, heads, D] over the keys and values of a layer.
 
-    Query heads that share a key head are stacked along the query axis, so the cache is never repeated in memory.
+    `reads` covers the B sequences in order. Query heads that share a key head are stacked along the query axis, so the
+    cache is never repeated in memory.
     """
     rows, queries, heads, head_dim = query.shape
     kv_heads = keys.shape[1]
@@ -255,7 +360,7 @@ def _attend(
 def _capped_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float, softcap: float
 ) -> Tensor:
-    """Scores stay within +-softcap (Gemma 2, arXiv:2408.00118). [B, kv_heads, Q, D], keys and values [.., kv, D]."""
+    """Attention with scores bounded to +-softcap (Gemma 2, arXiv:2408.00118). [B, kv_heads, Q, D] -> the same shape."""
     scores = (query @ keys.transpose(2, 3)) * (scaling / softcap)
     scores = scores.tanh() * softcap
     if mask is not None:

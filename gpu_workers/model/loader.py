@@ -1,4 +1,4 @@
-"""Loads a model and makes sure, before it serves anything, that this engine runs it faithfully."""
+"""Loads a model, and verifies that this engine computes the same logits as transformers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,22 @@ _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 1e-1, to
 
 
 class UnsupportedModelError(ValueError):
-    """The engine cannot run this model faithfully; the message says why."""
+    """The engine cannot run this model, draft model or EAGLE-3 head correctly. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run. `max_length`: most tokens of a sequence; ids from `head.token_limit` on do not exist."""
+    """A model that is ready to run, with its tokenizer and KV cache.
+
+    Attributes:
+        model: The transformers model, which uses this engine's attention function.
+        tokenizer: Tokenizer of the model.
+        vocabulary: Bytes of each token, and the end tokens.
+        pool: The KV cache of the model.
+        runner: Runs forward passes over `pool`.
+        head: Output head: hidden states to logits. `head.token_limit` is one past the largest token ID.
+        max_model_len: Maximum number of tokens of a sequence, prompt and output together.
+    """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -43,19 +53,40 @@ class LoadedModel:
     pool: KVPool
     runner: ModelRunner
     head: OutputHead
-    max_length: int
+    max_model_len: int
 
     def encode(self, text: str) -> list[int]:
-        """The tokenizer's way to spell `text`, without special tokens; from any thread."""
+        """Tokenize a text as the model's tokenizer does, but without special tokens. Thread-safe.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Token IDs.
+        """
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        # The wrapper sets padding and truncation on every call, which other threads' calls do not survive.
+        # The wrapper sets padding and truncation on every call, which would break calls of other threads.
         if backend is not None:
             return backend.encode(text, add_special_tokens=False).ids
         return self.tokenizer.encode(text, add_special_tokens=False)
 
 
 def load(model: str, config: EngineConfig) -> LoadedModel:
-    """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
+    """Load a model with its tokenizer and vocabulary, move it to its device, and create its KV cache.
+
+    Errors of transformers are passed on, such as OSError for a model that does not exist.
+
+    Args:
+        model: Folder or Hugging Face ID.
+        config: Settings of the engine.
+
+    Returns:
+        The model, verified and ready to run.
+
+    Raises:
+        UnsupportedModelError: The engine cannot run the model correctly, or cannot load its quantization.
+        ImportError: A package that the model needs is not installed.
+    """
     trusted = config.trust_remote_code
     settings = AutoConfig.from_pretrained(model, trust_remote_code=trusted)
     saved = (getattr(settings, "quantization_config", None) or {}).get("quant_method")
@@ -74,36 +105,69 @@ def load(model: str, config: EngineConfig) -> LoadedModel:
 
 
 def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary, config: EngineConfig) -> LoadedModel:
-    """Puts a model on its device and its KV pool. Raises UnsupportedModelError."""
+    """Move a model to its device, create its KV cache, and verify that this engine computes the model's logits.
+
+    Raises UnsupportedModelError if the engine cannot run the model correctly.
+
+    Args:
+        model: The model, on any device. It is changed in place.
+        tokenizer: Tokenizer of the model.
+        vocabulary: Vocabulary of the model.
+        config: Settings of the engine. The maximum length is also limited by the model.
+
+    Returns:
+        The model, verified and ready to run.
+    """
     settings = model.config.get_text_config()
-    max_length = min(config.max_length, getattr(settings, "max_position_embeddings", None) or config.max_length)
+    max_model_len = min(
+        config.max_model_len, getattr(settings, "max_position_embeddings", None) or config.max_model_len
+    )
     check_supported(model)
     model = model.to(config.device).eval()  # type: ignore[arg-type]
     heads = settings.num_attention_heads
     pool = KVPool(
         layers=settings.num_hidden_layers,
-        slots=config.slots,
-        length=max_length,
+        slots=config.max_num_seqs,
+        length=max_model_len,
         kv_heads=getattr(settings, "num_key_value_heads", None) or heads,
         head_dim=getattr(settings, "head_dim", None) or settings.hidden_size // heads,
         dtype=model.dtype,
         device=model.device,
     )
-    logger.info("KV cache: %.2f GiB for %d slots of %d tokens", pool.nbytes / 2**30, config.slots, max_length)
+    logger.info(
+        "KV cache allocated: gib=%.2f max_num_seqs=%d max_model_len=%d",
+        pool.nbytes / 2**30,
+        config.max_num_seqs,
+        max_model_len,
+    )
     separable = verify(model, pool)
     head = OutputHead(model.get_output_embeddings(), token_limit(tokenizer, settings.vocab_size), separable=separable)
     return LoadedModel(
-        model, tokenizer, vocabulary, pool, ModelRunner(model, pool, separable=separable), head, max_length
+        model, tokenizer, vocabulary, pool, ModelRunner(model, pool, separable=separable), head, max_model_len
     )
 
 
 def token_limit(tokenizer: Tokenizer, logits_width: int) -> int:
-    """One past the largest id that is a token; embedding matrices are often padded beyond it."""
+    """Return one past the largest token ID. The logits of a model are often padded beyond this ID.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        logits_width: Width of the model's logits, padding included. The returned number is not larger.
+    """
     return min(logits_width, max(tokenizer.get_vocab().values()) + 1)
 
 
 def check_supported(model: PreTrainedModel) -> None:
-    """Refuses, by name of the feature, what the attention function or the KV pool cannot honour."""
+    """Check that this engine supports the features that the model's configuration declares.
+
+    Only features of attention and the KV cache are checked.
+
+    Args:
+        model: The model.
+
+    Raises:
+        UnsupportedModelError: A feature is not supported. The message names it.
+    """
     settings = model.config.get_text_config()
     kind = settings.model_type
     if model.config.is_encoder_decoder:
@@ -117,18 +181,30 @@ def check_supported(model: PreTrainedModel) -> None:
 
 @torch.inference_mode()
 def verify(model: PreTrainedModel, pool: KVPool) -> bool:
-    """Compares this engine's step with the model's own attention, and tells whether the output head is separable.
+    """Check on a few tokens that the model's logits do not change with the attention function of this engine.
 
-    Runs a few tokens in the dummy slot, in two chunks and one decode step, sliding windows made so small that they
-    matter. Catches what no configuration key names: attention sinks, position biases, unusual head shapes, windows that
-    a model does not tell its attention function. Leaves the model on this engine's attention function.
+    The check runs two prompt chunks and one decode step. It uses the dummy slot of the KV cache (a slot without an
+    owner). Sliding windows are shortened, so that they have an effect. The check detects features without a
+    configuration key: attention sinks, position biases, unusual head shapes, and windows that do not reach the
+    attention function. Afterwards the model uses the attention function of this engine.
+
+    Args:
+        model: The model, on its device. Its attention function is replaced.
+        pool: KV cache of the model. The dummy slot is cleared afterwards.
+
+    Returns:
+        True if the logits are a plain linear map of the last hidden state. Then the logits of a few tokens can be
+        computed without the others.
+
+    Raises:
+        UnsupportedModelError: The logits differ, or the model's layers cannot run with this engine.
     """
     tokens = [
         1 + i % (min(model.config.get_text_config().vocab_size, 1000) - 1)
         for i in range(min(_PROBE_TOKENS, pool.length))
     ]
     if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
-        model.set_attn_implementation("eager")  # the others of transformers leave the cap out
+        model.set_attn_implementation("eager")  # transformers' other implementations ignore the cap
     try:
         with _small_windows(model):
             expected = model(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -1].double()
@@ -148,13 +224,16 @@ def verify(model: PreTrainedModel, pool: KVPool) -> bool:
         )
     separable = _is_separable(model, hidden, logits)
     if not separable:
-        logger.warning("the output head is not a plain linear map: every row computes all its logits")
+        logger.warning("output head is not a linear layer, computing all logits of every sequence")
     return separable
 
 
 @contextlib.contextmanager
 def _small_windows(model: PreTrainedModel) -> Iterator[None]:
-    """Sliding windows of half a probe: configurations have them for transformers' masks, layers for ours."""
+    """Set all sliding windows to half of the probe.
+
+    transformers' masks read them from the configuration, this engine from the layers.
+    """
     owners: list[Any] = [model.config.get_text_config(), *model.modules()]
     windows = [(owner, owner.sliding_window) for owner in owners if getattr(owner, "sliding_window", None)]
     try:
@@ -167,18 +246,18 @@ def _small_windows(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> bool:
-    """Whether rows of the output embedding times the last hidden state are the model's logits."""
+    """Return whether the output embeddings, applied to the last hidden state, give the model's logits."""
     head = model.get_output_embeddings()
     weight: Any = getattr(head, "weight", None)
-    # A quantised one is a tensor of a class of its own.
+    # A quantized weight has a tensor class of its own.
     plain = isinstance(weight, Tensor) and type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
     if not plain or weight.shape[1] != hidden.shape[1]:
         return False
-    # A cap bends large logits only: the probe's may be too small to show it.
+    # A cap changes large logits only; those of the probe may be too small to show it.
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
         return False
     projected = torch.nn.functional.linear(hidden, weight, getattr(head, "bias", None))
-    # The same arithmetic twice, so much closer than two attention kernels are.
+    # Both use the same arithmetic, so they differ much less than two attention kernels do.
     return _close(projected.double(), logits.double(), _TOLERANCE[model.dtype] / 10)
 
 

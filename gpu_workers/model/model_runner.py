@@ -1,4 +1,4 @@
-"""Runs one step of the model: a flat `[1, T]` forward pass over the KV pool."""
+"""Runs one step of the model: a forward pass over the tokens of all sequences, concatenated to one input `[1, T]`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from gpu_workers.transfers import to_device
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTokens:
-    """What one slot contributes to a step: `token_ids` that come after `past` tokens already in the slot.
+    """Tokens of one sequence in a step (one forward pass of the batch).
 
-    `wanted`: of how many tokens, counted from the last, the hidden states are wanted. 0 when more of the sequence is
-    pending; otherwise 1 for its last token and 1 for each draft after it.
+    Attributes:
+        slot: Slot of the KV cache that the sequence owns.
+        past: Number of tokens of the sequence whose keys and values are already in the slot.
+        token_ids: Tokens of the sequence in this step; the first one has the position `past`.
+        wanted: Number of tokens, at the end of `token_ids`, whose hidden states are returned: the last token of the
+            sequence and each draft (proposed token) after it. 0 if the step does not reach the last token.
     """
 
     slot: int
@@ -30,10 +34,14 @@ class ScheduledTokens:
 
 
 class ModelRunner:
-    """The model on its KV pool.
+    """Runs the forward passes of a model over its KV cache.
 
-    `separable`: the logits are a linear map of the last hidden state, so a step returns hidden states and the output
-    head projects what sampling needs; otherwise a step returns the model's own logits in their place.
+    Args:
+        model: The model, with the attention function of this engine.
+        pool: KV cache of the model.
+        separable: True if the logits are a linear map of the last hidden state. Then a forward pass returns hidden
+            states, and the output head computes the logits that sampling needs. Otherwise a forward pass returns the
+            model's logits instead.
     """
 
     def __init__(self, model: PreTrainedModel, pool: KVPool, *, separable: bool) -> None:
@@ -43,20 +51,23 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, decode: Sequence[ScheduledTokens], chunks: Sequence[ScheduledTokens]) -> Tensor:
-        """Hidden states [n, H] of all wanted tokens, in the order scheduled.
+        """Run one forward pass. The keys and values of every token are written into the KV cache.
 
-        Keys and values of every token go into the pool. `decode` has a few tokens per slot (slots ascending) and
-        attends as one group, `chunks` attend one by one.
+        Args:
+            decode: Sequences with a few tokens each, in ascending order of their slots. They attend as one padded
+                group.
+            chunks: Prompt chunks and other long inputs. Each attends alone.
+
+        Returns:
+            Hidden states [n, H] of the tokens that `ScheduledTokens.wanted` counts: first the tokens of `decode`, then
+            the tokens of `chunks`. If `separable` is false, logits [n, V].
         """
         flat, plan, kept = lay_out(self._pool, decode, chunks)
-        return self._hidden_states(flat[:1], flat[1:], plan, kept)
-
-    def _hidden_states(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
         index = to_device(torch.tensor(kept, dtype=torch.int64), self._pool.device)
-        arguments = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": False, "attention_plan": plan}
+        arguments = {"input_ids": flat[:1], "position_ids": flat[1:], "use_cache": False, "attention_plan": plan}
         if self._separable:
             return self._model.base_model(**arguments).last_hidden_state[0, index]
-        # An empty index means "all" to some models: ask for one row that nobody reads.
+        # Some models treat an empty index as "all", so compute one row that is dropped.
         wanted = index if kept else index.new_zeros(1)
         return self._model(**arguments, logits_to_keep=wanted).logits[0, : len(kept)]
 
@@ -64,7 +75,20 @@ class ModelRunner:
 def lay_out(
     pool: KVPool, decode: Sequence[ScheduledTokens], chunks: Sequence[ScheduledTokens]
 ) -> tuple[Tensor, AttentionPlan, list[int]]:
-    """A flat pass: its token ids and positions, int64 [2, T], where they read and write, which of the T are wanted."""
+    """Build the inputs of a forward pass in which the tokens of all sequences are concatenated.
+
+    Args:
+        pool: The KV cache.
+        decode: Sequences with a few tokens each, in ascending order of their slots. They attend as one padded group.
+        chunks: Prompt chunks and other long inputs. Each attends alone.
+
+    Returns:
+        Tuple of three items for the T tokens of `decode`, then `chunks`:
+
+        - Token IDs and positions, int64 [2, T], on the device.
+        - Plan of the cache reads and writes.
+        - Indices in [0, T), ascending, of the tokens whose hidden states are needed (`ScheduledTokens.wanted`).
+    """
     group: DecodeGroup | None = None
     if decode:
         group = decode_group(

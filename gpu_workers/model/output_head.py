@@ -1,4 +1,4 @@
-"""From the model's last hidden state to logits, for whole rows or only for the columns a grammar allows."""
+"""Output head: computes logits from the last hidden state of the model, for all tokens or only for the allowed ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ _FEW_NUMBERS = 4096
 
 
 class OutputHead:
-    """The output projection, cut to the tokens that exist.
+    """The output projection of a model, limited to tokens that exist.
 
-    `hidden_states` are `[n, H]`, the model's last ones, when it does nothing but a linear map after them (`separable`,
-    checked at load). Otherwise the model's own logits `[n, V]` stand in for them, here and in all of the engine.
-    Columns from `token_limit` on are padding of the embedding matrix: no token has those ids, so nobody ever sees them.
+    A head is *separable* if the logits are a plain linear map of the last hidden state [H]; `loader.verify` checks
+    this. Otherwise, forward passes return logits [V] in place of hidden states in the whole engine. This class then
+    only selects columns. Columns from `token_limit` on are padding of the embedding matrix and are never returned.
+
+    Args:
+        projection: The model's output embeddings, with weight [V, H] and perhaps bias [V].
+        token_limit: One past the largest token ID.
+        separable: True if the logits are a linear map of the last hidden state.
+
+    Attributes:
+        token_limit: One past the largest token ID.
+        separable: True if the logits are a linear map of the last hidden state.
     """
 
     def __init__(self, projection: nn.Module, token_limit: int, *, separable: bool) -> None:
@@ -25,7 +34,15 @@ class OutputHead:
         self._projection = projection
 
     def logits(self, hidden_states: Tensor) -> Tensor:
-        """All columns: [n, token_limit]."""
+        """Return the logits of all tokens.
+
+        Args:
+            hidden_states: Hidden states [n, H], as forward passes return them; logits [n, V] if the head is not
+                separable.
+
+        Returns:
+            Logits [n, token_limit], of the type of `hidden_states`.
+        """
         if not self.separable:
             return hidden_states[:, : self.token_limit]
         weight, bias = self._linear_map()
@@ -36,14 +53,23 @@ class OutputHead:
         return linear(hidden_states, weight, bias)[:, : self.token_limit]
 
     def columns(self, hidden_states: Tensor, token_ids: Tensor) -> Tensor:
-        """Only the columns `token_ids` (int64 [k]): [n, k]."""
+        """Return the logits of some tokens. Only these are computed.
+
+        Args:
+            hidden_states: Hidden states [n, H], as forward passes return them; logits [n, V] if the head is not
+                separable.
+            token_ids: The tokens, int64 [k], each below `token_limit`.
+
+        Returns:
+            Logits [n, k], in the order of `token_ids`, of the type of `hidden_states`.
+        """
         if not self.separable:
             return hidden_states[:, token_ids]
         weight, bias = self._linear_map()
         return linear(hidden_states, weight[token_ids], None if bias is None else bias[token_ids])
 
     def _linear_map(self) -> tuple[Tensor, Tensor | None]:
-        """What a separable head consists of: weight [V, hidden], bias [V] or None."""
+        """Return weight [V, hidden] and bias [V] or None of a separable head."""
         weight: Tensor = self._projection.weight  # type: ignore[assignment]
         bias: Tensor | None = getattr(self._projection, "bias", None)
         return weight, bias
@@ -55,10 +81,11 @@ def _are_few(hidden_states: Tensor) -> bool:
 
 
 def _few_rows(hidden_states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`linear` of a few rows [n, hidden] on a CPU, [n, V] contiguous: the weight is walked once for all of them.
+    """Return `linear` of a few hidden states [n, hidden] on a CPU: [n, V], contiguous.
 
-    The BLAS of PyTorch takes a slow way through a long weight when it is asked for one row, or for `hidden_states`
-    times the transposed weight; so it is asked for the transposed product, of two rows at least.
+    The weight is read once for all of them. PyTorch's BLAS is slow for a large weight with one hidden state, and for
+    `hidden_states` times the transposed weight. So this function computes the transposed product, with at least two
+    hidden states.
     """
     rows = len(hidden_states)
     columns = (weight @ (hidden_states if rows > 1 else hidden_states.repeat(2, 1)).t()).unbind(1)

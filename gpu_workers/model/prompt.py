@@ -1,4 +1,4 @@
-"""From a request's prompt or chat messages to token ids."""
+"""Tokenization of prompts and chat messages, with the model's chat template."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from gpu_workers.request import GenerationRequest, RequestError, TokenizeRequest
+from gpu_workers.request import GenerationRequest, RequestError, TokenizeRequest, wrong_token_id
 
 
 def chat_template(tokenizer: Tokenizer) -> str | None:
-    """The template of conversations with tools, as text; None where the model has none."""
+    """Return the source text of the model's chat template. If the model has several, return the one for tools.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+
+    Returns:
+        The template (Jinja); None if the model has no chat template.
+    """
     templates = tokenizer.chat_template
     return templates.get("tool_use", templates.get("default")) if isinstance(templates, dict) else templates
 
 
 def generation_prompt(tokenizer: Tokenizer, **template_arguments: Any) -> str:
-    """What the chat template puts between the last message and the answer; "" where it cannot be told."""
+    """Return the text that the chat template adds to open an assistant message.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        **template_arguments: Arguments of the chat template.
+
+    Returns:
+        The text, which may span several lines. It is empty if the model has no chat template, if the template fails, or
+        if the template does not add the text at the end.
+    """
     messages = [{"role": "user", "content": "Hello"}]
     if tokenizer.chat_template is None:
         return ""
@@ -34,18 +50,38 @@ def generation_prompt(tokenizer: Tokenizer, **template_arguments: Any) -> str:
 
 
 class PromptEncoder:
-    """The tokenizer with its chat template. Thread-safe as far as the tokenizer is."""
+    """Tokenizes the prompts of requests and checks their length. As thread-safe as the tokenizer.
 
-    def __init__(self, tokenizer: Tokenizer, *, token_limit: int, max_length: int, longest_token: int) -> None:
+    Args:
+        tokenizer: Tokenizer of the model, with its chat template.
+        token_limit: One past the largest token ID.
+        max_model_len: Maximum number of tokens of a sequence, prompt and output together.
+        longest_token: Length of the longest token, in bytes.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, token_limit: int, max_model_len: int, longest_token: int) -> None:
         self._tokenizer = tokenizer
         self._token_limit = token_limit
-        self._max_length = max_length
-        # Names are at least as long as what their tokens are written as, special ones included.
+        self._max_model_len = max_model_len
+        # The name of a token has at least as many bytes as its text; this holds for special tokens, too.
         named = [len(name.encode()) for name in tokenizer.get_vocab()]
-        self._most_bytes = max_length * max(longest_token, *named, 1)
+        self._most_bytes = max_model_len * max(longest_token, *named, 1)
 
     def encode(self, request: GenerationRequest) -> list[int]:
-        """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
+        """Return the token IDs of the prompt of a request.
+
+        Args:
+            request: The request, with a prompt (text or token IDs) or chat messages.
+
+        Returns:
+            At least one token ID, and fewer than `max_model_len`, so that there is room for an output token.
+
+        Raises:
+            RequestError: The prompt has no tokens, or there is an unknown token ID in the prompt or in
+                `emitted_token_ids` (code `invalid_prompt`). The prompt is too long (`context_length_exceeded`). The
+                model has no chat template (`no_chat_template`), or the template rejects the messages
+                (`invalid_messages`).
+        """
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
             token_ids = render(self._tokenizer, request, check=self._check_bytes)
@@ -56,24 +92,23 @@ class PromptEncoder:
             token_ids = list(request.prompt or ())
         if not token_ids:
             raise RequestError("the prompt has no tokens", code="invalid_prompt", param=param)
-        if not all(0 <= token_id < self._token_limit for token_id in (*token_ids, *request.emitted_token_ids)):
-            message = f"token ids must be between 0 and {self._token_limit - 1}"
-            raise RequestError(message, code="invalid_prompt", param=param)
-        if len(token_ids) >= self._max_length:
+        if (wrong := wrong_token_id((*token_ids, *request.emitted_token_ids), self._token_limit)) is not None:
+            raise RequestError(wrong, code="invalid_prompt", param=param)
+        if len(token_ids) >= self._max_model_len:
             raise self._too_long(len(token_ids), param)
         return token_ids
 
     def _check_bytes(self, text: str) -> None:
-        """Raise RequestError for a text that no tokens few enough can spell, which takes long to tokenize."""
+        """Raise RequestError if `text` needs too many tokens by its length alone, before the slow tokenization."""
         if (size := len(text.encode(errors="replace"))) >= self._most_bytes:
-            fewest = size * self._max_length // self._most_bytes
-            raise self._too_long(fewest, None, f"; its {size} bytes are at least so many: shorten it")
+            fewest = size * self._max_model_len // self._most_bytes
+            raise self._too_long(fewest, None, f"; a text of {size} bytes has at least {fewest} tokens")
 
     def _too_long(self, tokens: int, param: str | None, more: str = "") -> RequestError:
         # Clients recognize this error by these phrases of other servers, and shorten the conversation.
         message = (
-            f"prompt is too long: {tokens} tokens > {self._max_length - 1} maximum, "
-            f"as this model's maximum context length is {self._max_length} tokens{more}"
+            f"prompt is too long: {tokens} tokens > {self._max_model_len - 1} maximum, "
+            f"as this model's maximum context length is {self._max_model_len} tokens{more}"
         )
         return RequestError(message, code="context_length_exceeded", param=param)
 
@@ -85,8 +120,20 @@ def render(
     add_special_tokens: bool = False,
     check: Callable[[str], None] = lambda text: None,
 ) -> list[int]:
-    """Token ids of the messages. Templates write special tokens themselves. Raises RequestError, as does `check` of
-    the rendered text.
+    """Render chat messages to text with the chat template, and return the token IDs of the text.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        request: The request, with messages. Its `answer_prefix` is appended if the template opens an assistant message.
+        add_special_tokens: If true, the tokenizer adds special tokens. Templates usually contain them already.
+        check: Called with the rendered text before tokenization. It may raise RequestError.
+
+    Returns:
+        The token IDs.
+
+    Raises:
+        RequestError: The model has no chat template (code `no_chat_template`), or the template rejects the messages
+            (`invalid_messages`).
     """
     if tokenizer.chat_template is None:
         raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
@@ -110,7 +157,19 @@ def render(
 
 
 def tokenize(tokenizer: Tokenizer, request: TokenizeRequest) -> dict[str, Any]:
-    """`tokens` of the prompt, however many, and `token_strs`, if they are wanted. Raises RequestError."""
+    """Tokenize a prompt or chat messages of any length.
+
+    RequestError is raised if the model has no chat template for the messages (code `no_chat_template`), or if the
+    template rejects them (`invalid_messages`).
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        request: The request, with a prompt or messages.
+
+    Returns:
+        A dict with `tokens` (the token IDs) and `token_strs` (the tokens as the tokenizer writes them, such as `Ġthe`;
+        None unless the request has `return_token_strs`).
+    """
     tokens: list[int]
     if request.messages is None:
         tokens = list(tokenizer(str(request.prompt), add_special_tokens=request.add_special_tokens)["input_ids"])
@@ -121,8 +180,16 @@ def tokenize(tokenizer: Tokenizer, request: TokenizeRequest) -> dict[str, Any]:
 
 
 def detokenize(tokenizer: Tokenizer, tokens: list[int], token_limit: int) -> str:
-    """The text of token ids, special tokens by their names. Raises RequestError."""
-    if any(token >= token_limit for token in tokens):
-        message = f"token ids must be between 0 and {token_limit - 1}"
-        raise RequestError(message, code="invalid_token_id", param="tokens")
+    """Return the text of token IDs. Special tokens are written as their names.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        tokens: The token IDs.
+        token_limit: One past the largest token ID.
+
+    Raises:
+        RequestError: A token ID is negative, or `token_limit` or above (code `invalid_token_id`).
+    """
+    if (wrong := wrong_token_id(tokens, token_limit)) is not None:
+        raise RequestError(wrong, code="invalid_token_id", param="tokens")
     return str(tokenizer.decode(tokens))

@@ -1,4 +1,7 @@
-"""Weights in 8 bits, by torchao. Checkpoints that say that they are quantised are transformers' to load."""
+"""Quantization of a model's weights to int8, by torchao.
+
+Models that are saved with quantized weights are loaded by transformers instead.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ from transformers import PreTrainedModel
 
 
 def quantize_int8(model: PreTrainedModel) -> None:
-    """Replaces the weights of every `nn.Linear` of the model, but for its output projection, in place.
+    """Quantize the weights of a model to int8, in place: every `nn.Linear` except the output projection.
 
-    Per output row symmetric, from float32 or 16-bit weights. Weights only: with activations quantised by a scale of
-    the batch, a row's result would depend on its neighbours.
+    The quantization is symmetric, with one scale per output row. Activations are not quantized: with one scale for the
+    whole batch, the result of one sequence would depend on the other sequences. Raises ImportError if torchao is not
+    installed.
+
+    Args:
+        model: A model whose weights are float32, bfloat16 or float16.
     """
-    # Takes seconds to import, and concerns nobody else.
+    # Imported here, because the import takes seconds and only this function needs it.
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     head = model.get_output_embeddings()

@@ -1,4 +1,4 @@
-"""Text out of tokens, piece by piece: whole characters only, and nothing that may still become a stop string."""
+"""Incremental decoding of tokens to text: returns whole characters, and ends at a stop string."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Sequence
 
 
 class TextStream:
-    """The concatenation of token bytes as text, released as early as it is certain.
+    """Decodes the bytes of tokens to text, and returns each part of the text as soon as it is final.
 
-    Held back: bytes of a character that is not whole yet, and a tail that could begin a stop string. Bytes that can
-    never become UTF-8 turn into U+FFFD. `stopped` is set when a stop string is complete, and `stop_string` is this
-    one; it and what follows are dropped.
+    Two kinds of text are held back: bytes of an incomplete character, and an end of the text that could begin a stop
+    string. Bytes that can never become UTF-8 are decoded as U+FFFD. If a stop string is complete, the stop string and
+    the text after it are dropped.
 
-    Under a grammar (`constrained`) a stop string counts only where it begins at a token before which the output was
-    complete: what is left after cutting it off must still match.
+    Under a grammar, a stop string ends the text only if it begins at the beginning of a token, and if the grammar
+    accepts the output before this token.
+
+    Args:
+        stop: Stop strings, each with at least one character.
+        constrained: True if the output has a grammar.
+
+    Attributes:
+        stopped: True if a stop string has ended the text.
+        stop_string: The stop string that ended the text; None if there is none.
     """
 
     def __init__(self, stop: Sequence[str] = (), *, constrained: bool = False) -> None:
@@ -27,10 +35,15 @@ class TextStream:
         self._cuts: set[int] = set()  # places in _held where a constrained output is complete
 
     def append(self, data: bytes, *, complete_before: bool = False, may_stop: bool = True) -> str:
-        """Adds one token's bytes and returns the text that is now certain.
+        """Add the bytes of one token, and return the text that has become final.
 
-        `complete_before`: the grammar would have accepted the output without this token. `may_stop`: stop strings are
-        looked for; text before the first token that may stop is no part of one.
+        Args:
+            data: Bytes of the token.
+            complete_before: True if the grammar accepts the output without this token. Not used without a grammar.
+            may_stop: If false, stop strings are not searched, and all text up to this token becomes final.
+
+        Returns:
+            The new final text; often empty.
         """
         if complete_before and not self._decoder.getstate()[0]:
             self._cuts.add(len(self._held))
@@ -46,7 +59,10 @@ class TextStream:
         return self._release(len(self._held) - begun)
 
     def finish(self) -> str:
-        """The rest, when no more tokens come. Bytes of an unfinished character are dropped."""
+        """Return the text that is still held back. Call this method after the last token.
+
+        Bytes of an incomplete character are dropped. If a stop string has ended the text, nothing is returned.
+        """
         return "" if self.stopped else self._release(len(self._held))
 
     def _find(self, stop: str) -> int:
@@ -62,6 +78,11 @@ class TextStream:
 
 
 def beginning_of(word: str, text: str) -> int:
-    """Length of the longest end of `text` that begins `word` without being all of it."""
+    """Return the length of the longest proper prefix of `word` that is a suffix of `text`; 0 if there is none.
+
+    Args:
+        word: A word, such as a stop string.
+        text: Text in which the word may have begun.
+    """
     lengths = range(min(len(word) - 1, len(text)), 0, -1)
     return next((length for length in lengths if text.endswith(word[:length])), 0)

@@ -1,4 +1,4 @@
-"""The tokens that one row may draw: a packed mask, counted, and listed where they are few."""
+"""The tokens that one mask allows: a token bitmask, their number, and a list of them if they are few."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from gpu_workers.sampling.masked_scores import unpacked
 
 @dataclass(frozen=True, slots=True)
 class AllowedTokens:
-    """The mask row of one state, read once.
+    """The mask of one grammar state: the tokens that the grammar allows next.
 
-    `mask` uint32 [ceil(V / 32)]; `count` of its bits; `token_ids` int64 [count], ascending, or None when there are more
-    than the engine's `sparse_limit`; `only_end`: nothing but end tokens may follow, the output is complete here.
+    Attributes:
+        mask: Token bitmask, uint32 [ceil(V / 32)]: bit t % 32 of word t // 32 is set if token t is allowed.
+        count: Number of allowed tokens.
+        token_ids: Allowed tokens, int64 [count], ascending; None if there are more than the engine's `sparse_limit`.
+        only_end: True if at least one token is allowed, and all allowed tokens are end tokens.
     """
 
     mask: NDArray[np.uint32]
@@ -27,7 +30,14 @@ class AllowedTokens:
     only_end: bool
 
     def without(self, token_ids: Collection[int]) -> AllowedTokens:
-        """The row without some of its tokens; it may be empty then."""
+        """Return a copy of the mask in which some more tokens are disallowed. `only_end` is copied unchanged.
+
+        Args:
+            token_ids: Tokens to disallow. IDs beyond the width of the mask are ignored.
+
+        Returns:
+            The copy. It may allow no token at all.
+        """
         gone = np.array(sorted(token_ids), dtype=np.int64)
         gone = gone[gone < len(self.mask) * 32]
         bits = np.left_shift(np.uint32(1), (gone % 32).astype(np.uint32))
@@ -39,7 +49,16 @@ class AllowedTokens:
 
 
 def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limit: int) -> AllowedTokens:
-    """Counts a mask row and lists its tokens when they are few. Cost: a pass over the words, bits only where set."""
+    """Return the allowed tokens of a token bitmask: their number, and a list of them if they are few.
+
+    Args:
+        mask: Token bitmask, uint32 [ceil(V / 32)]: bit t % 32 of word t // 32 is set if token t is allowed.
+        end_token_ids: End tokens of the model.
+        sparse_limit: Maximum number of tokens that are listed.
+
+    Returns:
+        The allowed tokens. With more than `sparse_limit` of them, `only_end` is false.
+    """
     count = int(np.bitwise_count(mask).sum())
     if count > sparse_limit:
         return AllowedTokens(mask, count, None, only_end=False)
@@ -52,7 +71,16 @@ def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limi
 
 
 def unpack(rows: Sequence[AllowedTokens], tokens: int, device: torch.device) -> Tensor:
-    """The rows as bool [n, tokens] on `device`, which they go to packed; tokens past their width are forbidden."""
+    """Unpack masks to booleans on a device. The masks are copied there in packed form.
+
+    Args:
+        rows: The masks of n sequences, all of the same width; at least one.
+        tokens: Number of tokens. Those beyond the width of a mask are disallowed.
+        device: Device of the returned tensor.
+
+    Returns:
+        True for allowed tokens, bool [n, tokens].
+    """
     packed = np.stack([row.mask for row in rows])
     if device.type == "cpu":  # numpy is faster than shifts
         bits = np.unpackbits(packed.view(np.uint8), axis=1, count=tokens, bitorder="little")

@@ -1,8 +1,8 @@
-"""Beam search under the mask: the output that `transformers.generate(num_beams=...)` finds with the same mask.
+"""Beam search under the mask of a grammar. It returns the output of `transformers.generate(num_beams=...)`.
 
-Scores are sums of the model's log-probabilities *before* the mask, as there: a beam pays for what the grammar makes it
-give up. Each round asks the engine for one more token of every beam, as requests of their own that resume at the beam's
-tokens; the engine batches them, follows their grammars and finds their common beginnings in its cache.
+The score of a beam (partial output) is the sum of the model's log-probabilities *before* the mask, as in transformers.
+In each round, the engine generates one more token for every beam. Each beam is a separate request that resumes with the
+tokens of the beam. The engine batches and masks these requests, and reuses their common prefixes from its cache.
 """
 
 from __future__ import annotations
@@ -22,17 +22,38 @@ from grammar_workers import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """Output tokens and the sum of their log-probabilities; once finished, divided by the length's penalty."""
+    """A partial or finished output in a beam search.
+
+    Attributes:
+        score: Sum of the natural log-probabilities of the tokens. For a finished output, this sum divided by length **
+            `length_penalty`.
+        token_ids: Output tokens.
+    """
 
     score: float
     token_ids: tuple[int, ...]
 
     def order(self) -> tuple[float, tuple[int, ...]]:
+        """Return a sort key for beams (partial outputs): highest score first, equal scores by ascending token IDs."""
         return -self.score, self.token_ids
 
 
 class Beams:
-    """The search itself, without a model: feed it continuations until `over`."""
+    """State of a beam search: the partial and the finished outputs. It does not run the model.
+
+    In each round, the caller passes the best next tokens of each partial output to `extend`, until `over` is true.
+
+    Args:
+        settings: Settings of the request.
+        end_token_ids: End tokens of the model.
+        max_tokens: Maximum number of output tokens.
+
+    Attributes:
+        running: Partial outputs that go on, best first.
+        finished: The best finished outputs, best first; at most `num_beams`.
+        over: True if the search has ended.
+        continuations: Number of next tokens per partial output that `extend` needs.
+    """
 
     def __init__(self, settings: BeamSearch, end_token_ids: Sequence[int], max_tokens: int) -> None:
         self.running = [Beam(0.0, ())]
@@ -41,11 +62,16 @@ class Beams:
         self._settings = settings
         self._end_token_ids = frozenset(end_token_ids)
         self._max_tokens = max_tokens
-        # Enough that `num_beams` go on even if every end token of every beam is among the best.
+        # With so many, `num_beams` beams go on even if every end token of every beam is among the best.
         self.continuations = max(2, 1 + len(self._end_token_ids)) * settings.num_beams
 
     def extend(self, continuations: Iterable[tuple[Beam, int, float]]) -> None:
-        """One round: (beam, next token, its log-probability) of all running beams, the best of each."""
+        """Run one round: extend the partial outputs by one token, and keep the best.
+
+        Args:
+            continuations: Tuples (partial output, next token, natural log-probability of the token before the mask).
+                Each output in `running` needs its best `self.continuations` next tokens, or all that the mask allows.
+        """
         many = self._settings.num_beams
         candidates = [Beam(beam.score + logprob, (*beam.token_ids, token)) for beam, token, logprob in continuations]
         best = heapq.nsmallest(self.continuations, candidates, key=Beam.order)
@@ -62,7 +88,7 @@ class Beams:
         return len(self.finished) == self._settings.num_beams
 
     def _cannot_improve(self, length: int) -> bool:
-        """Complete as soon as no running beam, as long as it is now, beats the worst finished one."""
+        """Return whether no running beam, with its present length, has a higher score than the worst finished beam."""
         if self._settings.early_stopping:
             return True
         return self._penalised(self.running[0].score, length) <= self.finished[-1].score
@@ -77,10 +103,19 @@ class Beams:
 async def beam_search(
     request: GenerationRequest, generate: Generate, tasks: asyncio.TaskGroup, vocabulary: Vocabulary, max_tokens: int
 ) -> GenerationOutput:
-    """Return the best output, `length` where it was cut at `max_tokens`. `generate` is the engine's.
+    """Run the beam search of a request, and return the best output.
 
-    Raises:
-        RequestError: One of the generations failed.
+    If one of the generations fails, its RequestError is raised in a task of `tasks`, which cancels this call.
+
+    Args:
+        request: The request.
+        generate: Function that starts a generation in the engine and returns an iterator over its outputs.
+        tasks: Task group in which the generations run.
+        vocabulary: Vocabulary of the model.
+        max_tokens: Maximum number of output tokens.
+
+    Returns:
+        The whole output. Its finish reason is `length` if it was truncated at `max_tokens`, otherwise `stop`.
     """
     assert request.sampling.beam_search is not None
     beams = Beams(request.sampling.beam_search, vocabulary.eos_token_ids, max_tokens)
@@ -100,7 +135,7 @@ async def beam_search(
 async def _probe(
     request: GenerationRequest, beam: Beam, generate: Generate, many: int
 ) -> list[tuple[Beam, int, float]]:
-    """The best `many` continuations of a beam with their log-probabilities before the mask."""
+    """Return the best `many` continuations of a beam, with their log-probabilities before the mask."""
     limit = len(beam.token_ids) + 1
     changes = {
         "sampling": SamplingParameters(max_tokens=limit, temperature=0, logprobs=many, raw_logprobs=True, probe=True),

@@ -1,7 +1,6 @@
-"""Mask rows on the device: each goes up once, packed, and is found by its place ever after.
+"""Cache of token masks in device memory: each mask is uploaded once, and then found by its index in one table.
 
-row (an object of the host) --places--> 0 .. capacity - 1: a line of one tensor, that of the row used longest ago
-                                        when all are taken
+The table holds the masks as bits. If it is full, a new mask replaces the least recently used one (LRU).
 """
 
 from __future__ import annotations
@@ -20,10 +19,19 @@ _TABLE_NBYTES = 32 << 20
 
 
 class DeviceRows:
-    """The table, and which row is where. One thread only.
+    """Table of token bitmasks (one bit per token) on a device, and the index of each mask. For one thread only.
 
-    Rows are known by identity: an automaton's rows live as long as it does, and states with equal ones share one. What
-    one call of `places` names stays where it is through the next call.
+    Masks are compared by identity (`id`): states of a grammar with equal masks share one object. The indices from a
+    call of `places` stay valid after the next call, because the table has room for the masks of two calls.
+
+    Args:
+        tokens: Number of tokens, V.
+        device: Device of the table.
+
+    Attributes:
+        table: The table, int32 [capacity, ceil(V / 32)]. Bit t % 32 of word t // 32 is set if a mask allows token t. A
+            growing table becomes a new tensor, so read this attribute after each call of `places`.
+        uploaded: Number of masks uploaded so far.
     """
 
     def __init__(self, tokens: int, device: torch.device) -> None:
@@ -31,22 +39,25 @@ class DeviceRows:
         self._device = device
         self._place_of: OrderedDict[int, int] = OrderedDict()  # by identity, least recently used first
         self._kept: dict[int, AllowedTokens] = {}  # by place: no other object takes a row's identity meanwhile
-        self._table = self._empty(0)
+        self.table = self._empty(0)
+        # Number of masks uploaded so far.
         self.uploaded = 0
-        """How many rows have gone up."""
-
-    @property
-    def table(self) -> Tensor:
-        """int32 [capacity, W]: bit t % 32 of word t // 32 is token t. Another tensor after it had to grow."""
-        return self._table
 
     def places(self, many: int, masked: Sequence[int], rows: Sequence[AllowedTokens]) -> Tensor:
-        """Where the mask rows of `many` lines are, int64 [many] on the device; -1 for lines without one.
+        """Return the table index of the mask of each sequence in a batch.
 
-        `rows[i]` is that of line `masked[i]`. Rows that are not there yet go up together.
+        Masks that are not in the table are uploaded together, in one copy.
+
+        Args:
+            many: Number of sequences in the batch.
+            masked: Sequences that have a mask, as indices in [0, many).
+            rows: `rows[i]` is the mask of sequence `masked[i]`.
+
+        Returns:
+            int64 [many] on the device; -1 for sequences without a mask.
         """
         needed = {id(row): row for row in rows}
-        if 2 * len(needed) > len(self._table):
+        if 2 * len(needed) > len(self.table):
             self._grow(max(2 * len(needed), _TABLE_NBYTES // (self._words * 4)))
         for identity in needed:
             if identity in self._place_of:
@@ -59,9 +70,9 @@ class DeviceRows:
         return to_device(placed, self._device)
 
     def _take(self, identity: int, row: AllowedTokens) -> int:
-        """A free place, or that of the row used longest ago."""
+        """Assign an index to a mask: a free one, or that of the least recently used mask."""
         place = len(self._kept)
-        if place == len(self._table):
+        if place == len(self.table):
             _, place = self._place_of.popitem(last=False)
         self._place_of[identity] = place
         self._kept[place] = row
@@ -72,13 +83,13 @@ class DeviceRows:
         for line, row in zip(words, rows, strict=True):
             known = min(len(row.mask), self._words)
             line[:known] = row.mask[:known]
-        self._table[to_device(torch.tensor(places), self._device)] = to_device(words.view(np.int32), self._device)
+        self.table[to_device(torch.tensor(places), self._device)] = to_device(words.view(np.int32), self._device)
         self.uploaded += len(rows)
 
     def _grow(self, capacity: int) -> None:
         table = self._empty(capacity)
-        table[: len(self._table)] = self._table
-        self._table = table
+        table[: len(self.table)] = self.table
+        self.table = table
 
     def _empty(self, capacity: int) -> Tensor:
         return torch.zeros(capacity, self._words, dtype=torch.int32, device=self._device)

@@ -1,9 +1,10 @@
-"""From logits to the column that is drawn: pure functions of tensors, on the host and in a captured step of the device.
+"""From logits to the sampled token: pure functions of tensors, for the host and for steps captured on the device.
 
-    logits --softmax_weights--> --truncate--> --drop_unlikely--> weights, a number of [0, 1) --inverse_cdf--> column
-             temperature         top-k, top-p   min-p
+    logits --scaled, exp--> --truncate--> --drop_unlikely--> weights, a number in [0, 1) --inverse_cdf--> column
+             temperature      top-k, top-p   min-p
 
-Where the tensors are on a device, or a compiler traces them, nothing is read on the host.
+A *column* is an index in the second dimension of logits: a token ID, or an index in a list of allowed tokens. If the
+tensors are on a GPU, or a compiler traces the functions, the host reads no value.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from gpu_workers.transfers import to_device
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """How n rows are drawn: float64 [n], but `top_k` int64. None: off for all rows.
+    """Sampling settings of n sequences, as tensors. None turns a setting off for all sequences.
 
-    `truncated` int64 [m]: the rows that `top_k` and `top_p`, then [m], are for; None: all of them.
+    Attributes:
+        temperature: float64 [n], above 0.
+        top_k: int64 [n], or [m] with `truncated`; 0: no top-k.
+        top_p: float64 [n], or [m] with `truncated`; 1: no top-p.
+        min_p: float64 [n]; 0: no min-p.
+        truncated: Indices of the m sequences to which `top_k` and `top_p` apply, int64 [m]; None: all sequences.
     """
 
     temperature: Tensor
@@ -34,7 +40,12 @@ class DrawSettings:
 
 
 def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> DrawSettings:
-    """The settings of `rows`, none of them greedy."""
+    """Return the sampling settings of n sequences as tensors. A setting that is off for all sequences is None.
+
+    Args:
+        rows: Sampling settings of each sequence. All temperatures must be above 0.
+        device: Device of the tensors.
+    """
     temperature = to_device(torch.tensor([row.temperature for row in rows], dtype=torch.float64), device)
     top_k = top_p = min_p = truncated = None
     if index := [i for i, row in enumerate(rows) if row.top_k > 0 or row.top_p < 1]:
@@ -48,12 +59,29 @@ def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> D
 
 
 def draw_weights(logits: Tensor, settings: DrawSettings) -> Tensor:
-    """Probabilities up to a factor per row, zero where a setting leaves a token out. logits and weights [n, K]."""
-    return filtered(softmax_weights(logits, settings.temperature.to(logits.dtype)), settings)
+    """Return the sampling weights of logits, after temperature and truncation (top-k, top-p, min-p).
+
+    Args:
+        logits: Logits of K tokens for each of n sequences, [n, K]; -inf for disallowed tokens.
+        settings: Sampling settings of the n sequences.
+
+    Returns:
+        Weights >= 0, [n, K], of the type of the logits: probabilities up to a factor per sequence. The weight of a
+        truncated token is 0.
+    """
+    return filtered(scaled(logits, settings.temperature.to(logits.dtype)).exp_(), settings)
 
 
 def filtered(weights: Tensor, settings: DrawSettings) -> Tensor:
-    """Weights [n, K] >= 0 with zeros where a setting leaves a token out; temperatures are in them already."""
+    """Truncate weights: tokens that top-k, top-p or min-p removes get the weight 0.
+
+    Args:
+        weights: Weights >= 0 of K tokens for each of n sequences, [n, K], after the temperature. Not changed.
+        settings: Sampling settings of the n sequences. The temperature is not used.
+
+    Returns:
+        Weights [n, K], of the type of `weights`; `weights` itself if nothing is truncated.
+    """
     if settings.top_k is not None and settings.top_p is not None:
         if settings.truncated is None:
             weights = truncate(weights, settings.top_k, settings.top_p)
@@ -63,13 +91,14 @@ def filtered(weights: Tensor, settings: DrawSettings) -> Tensor:
     return weights if settings.min_p is None else drop_unlikely(weights, settings.min_p)
 
 
-def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
-    return scaled(logits, temperature).exp_()
-
-
 def scaled(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Logits [n, K] below the largest of their row, over its temperature, [n] of the same type; a new tensor."""
+    """Return (logits - largest logit of the sequence) / temperature, as a new tensor [n, K].
+
+    Args:
+        logits: Logits of K tokens for each of n sequences, [n, K].
+        temperature: Temperatures above 0, [n], of the type of the logits. A temperature below the smallest normal
+            number counts as that number.
+    """
     temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
     # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
@@ -77,19 +106,34 @@ def scaled(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The column where the cumulative weight passes `uniform * total`; its weight is above 0.
+    """Sample one column per sequence: the first whose cumulative weight exceeds `uniform` times the total weight.
 
-    weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
-    near-uniform choices.
+    A *column* is an index in the second dimension of `weights`. Cumulative sums are float64: in float32, their rounding
+    depends on the shape of the batch, so another batch could give another column.
+
+    Args:
+        weights: Weights >= 0, [n, K]. Each sequence needs at least one weight above 0.
+        uniform: Random number in [0, 1) of each sequence, float64 [n].
+
+    Returns:
+        One column per sequence, int64 [n]. Its weight is above 0.
     """
     return column_at(weights, weights.cumsum(-1, dtype=torch.float64), uniform)
 
 
 def column_at(weights: Tensor, cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """`inverse_cdf` where the sums float64 [n, K] of the weights are known.
+    """Sample one column per sequence as `inverse_cdf` does, from cumulative weights that are already computed.
 
-    A device adds in parallel: a sum may exceed the one before by an ulp where the weight is 0. Such a column is never
-    drawn, but the likeliest one instead. Nor is one past the end, where weights are not numbers.
+    A GPU computes sums in parallel, so a sum can grow by an ulp at a column of weight 0. Instead of such a column, the
+    column with the largest weight is returned. The result is always below K, even if weights are NaN.
+
+    Args:
+        weights: Weights >= 0, [n, K].
+        cumulative: Cumulative sums of the weights of each sequence, float64 [n, K].
+        uniform: Random number in [0, 1) of each sequence, float64 [n].
+
+    Returns:
+        One column (index in the second dimension of `weights`) per sequence, int64 [n].
     """
     total = cumulative[:, -1:]
     # Rounding may lift u * total to total itself, past the last column.

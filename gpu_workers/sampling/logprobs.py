@@ -1,8 +1,10 @@
-"""What a request may ask to know about its tokens: log-probabilities, and diagnostics of the mask.
+"""Reports on sampled tokens that a request can turn on: log-probabilities, and diagnostics of the mask.
 
-Log-probabilities are the model's own after the mask (forbidden tokens have none, the allowed ones sum to 1), before
-bias, penalties, temperature and truncation; `raw` ones are before the mask, too. Work is done for asking rows only, and
-apart from sampling: a row that does not ask costs nothing, and asking never changes a token.
+Log-probabilities are the model's own after the mask, before bias, penalties, temperature and truncation. The
+probabilities of the allowed tokens add up to 1. Values named `raw` are before the mask.
+
+Reports are computed separately from sampling: a sequence without reports costs nothing, and reports never change a
+token.
 """
 
 from __future__ import annotations
@@ -16,17 +18,23 @@ import torch
 from torch import Tensor
 
 from gpu_workers.model.output_head import OutputHead
-from gpu_workers.sampling.allowed_tokens import AllowedTokens, unpack
+from gpu_workers.sampling.allowed_tokens import unpack
 from gpu_workers.sampling.sampler import Draw
 from grammar_workers import Vocabulary
 
+# Number of most likely tokens that diagnostics list, before and after the mask.
 DIAGNOSTIC_CHOICES = 5
-"""How many of the likeliest tokens diagnostics list, before and after the mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One token's natural log-probability after the mask, and before it where that was asked for."""
+    """Natural log-probability of one token.
+
+    Attributes:
+        token_id: The token.
+        logprob: Value after the mask, before temperature and other sampling settings.
+        raw_logprob: Value before the mask; None unless the request has `raw_logprobs`.
+    """
 
     token_id: int
     logprob: float
@@ -35,10 +43,13 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class StepDiagnostics:
-    """What the mask did at one step.
+    """Effect of the mask on the sampling of one token.
 
-    `allowed`: how many tokens; None without a grammar. `rejection_mass`: probability that the model gave to forbidden
-    tokens. `raw_choices` and `masked_choices`: the likeliest tokens before and after the mask.
+    Attributes:
+        allowed: Number of allowed tokens; None without a grammar.
+        rejection_mass: Probability, in [0, 1], that the model gives to disallowed tokens.
+        raw_choices: Most likely tokens before the mask, best first; at most `DIAGNOSTIC_CHOICES`.
+        masked_choices: Most likely tokens after the mask, best first; at most `DIAGNOSTIC_CHOICES`.
     """
 
     allowed: int | None
@@ -49,13 +60,16 @@ class StepDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """The log-probabilities of one drawn token, and what else its request wants to know of its step.
+    """Report on one sampled token.
 
     Attributes:
-        top: The likeliest tokens after the mask.
-        probe: For a search (`SamplingParameters.probe`): `log_mass`, the logarithm of the probability that the model,
-            at the request's temperature, gives to all allowed tokens together; `only_end`, true if all of them are
-            end tokens.
+        drawn: The sampled token.
+        top: The most likely tokens after the mask, best first; as many as the request's `logprobs`, or fewer if the
+            mask allows fewer.
+        diagnostics: Effect of the mask; None unless the request has `diagnostics`.
+        probe: Values for beam search or conditional sampling, as a dict; None unless the request has `probe`.
+            `log_mass` is the natural logarithm of the probability that the model, at the request's temperature, gives
+            to all allowed tokens together. `only_end` is true if all allowed tokens are end tokens.
     """
 
     drawn: TokenLogprob
@@ -67,7 +81,17 @@ class TokenReport:
 def reports(
     head: OutputHead, hidden_states: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
 ) -> list[TokenReport | None]:
-    """Reports on the drawn `token_ids`, None for rows that do not ask; hidden_states [n, H], one row per draw."""
+    """Return log-probabilities and diagnostics of sampled tokens, for requests that need them.
+
+    Args:
+        head: Output head of the model.
+        hidden_states: Hidden state from which each token was sampled, [n, H].
+        draws: Sampling inputs of each token.
+        token_ids: The sampled tokens.
+
+    Returns:
+        One report per token; None for requests without `logprobs`, `diagnostics` and `probe`.
+    """
     asking = [i for i, draw in enumerate(draws) if draw.sampling.reports]
     if not asking:
         return [None] * len(draws)
@@ -80,7 +104,7 @@ def reports(
 def _reports(
     head: OutputHead, hidden_states: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
 ) -> list[TokenReport]:
-    """`reports` for rows that all ask."""
+    """Return reports on tokens of requests that all have reports."""
     logits = head.logits(hidden_states)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -90,7 +114,7 @@ def _reports(
     masked = raw
     log_masses: dict[int, float] = {}
     if constrained:
-        rows = [_allowed(draws[i]) for i in constrained]
+        rows = [draw.allowed for draw in draws if draw.allowed is not None]
         index = torch.tensor(constrained, device=raw.device)
         allow = unpack(rows, raw.shape[1], raw.device)
         kept = raw[index].masked_fill(~allow, -torch.inf)
@@ -117,30 +141,52 @@ def _reports(
 
 
 def _log_masses(logits: Tensor, allow: Tensor, temperatures: list[float]) -> list[float]:
-    """The logarithm of the allowed tokens' probability in each row; logits [n, V], allow bool [n, V]."""
+    """Return the logarithm of the probability of the allowed tokens per sequence.
+
+    logits: [n, V]; allow: bool [n, V].
+    """
     scaled = logits.double() / torch.tensor(temperatures, dtype=torch.float64, device=logits.device)[:, None]
     masses = scaled.masked_fill(~allow, -torch.inf).logsumexp(-1) - scaled.logsumexp(-1)
-    return masses.clamp(max=0).tolist()  # rounding may make more of a part than of the whole
+    return masses.clamp(max=0).tolist()  # by rounding, the part can exceed the whole
 
 
 class TokenNames:
-    """How tokens are named on the wire: text and bytes of ordinary ones, the name of special ones."""
+    """Representation of tokens in responses: text and bytes of ordinary tokens, the name of special tokens.
+
+    Args:
+        vocabulary: Vocabulary of the model.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._special = {token_id: name for name, token_id in vocabulary.special_tokens.items()}
 
     def name(self, token_id: int) -> dict[str, Any]:
-        """`text` has U+FFFD where the bytes are no whole characters; special tokens add no bytes to the output."""
+        """Return ID, text and bytes of a token as plain data.
+
+        Args:
+            token_id: The token.
+
+        Returns:
+            A dict with `token_id`, `text` (with U+FFFD where the bytes are not whole characters) and `bytes` (list of
+            integers). For a special token, `text` is its name and `bytes` is empty.
+        """
         data = self._vocabulary.token_bytes(token_id)
         text = data.decode("utf-8", "replace") if data else self._special.get(token_id, "")
         return {"token_id": token_id, "text": text, "bytes": list(data)}
 
     def describe(self, report: TokenReport, complete: bool = False, **circumstances: Any) -> dict[str, Any]:
-        """The report as plain data.
+        """Return the report on a token as plain data, as responses contain it.
 
-        `complete`, true if the output could have ended before the token, is added for a search; `circumstances` of the
-        drawing are added to the diagnostics.
+        Args:
+            report: The report.
+            complete: True if the grammar accepts the output without the token. Only used if `report.probe` is set.
+            **circumstances: Further fields for `diagnostics`, such as `state` (the grammar state).
+
+        Returns:
+            A dict with `token_id`, `text`, `bytes` and `logprob` of the token, and `top`, a list of dicts with these
+            four fields for the most likely tokens. `raw_logprob`, `probe` and `diagnostics` are present if the report
+            has them.
         """
         described = {**self._choice(report.drawn), "top": self._choices(report.top)}
         if report.probe is not None:
@@ -186,7 +232,7 @@ def _one(
 
 
 def _top(logprobs: Tensor, many: int, raw: Tensor | None = None) -> list[TokenLogprob]:
-    """The likeliest tokens, those of equal probability by id; forbidden ones are left out."""
+    """Return the most likely allowed tokens. Tokens of equal probability are ordered by ID."""
     if many == 0:
         return []
     values, ids = logprobs.topk(min(many, len(logprobs)))
@@ -194,8 +240,3 @@ def _top(logprobs: Tensor, many: int, raw: Tensor | None = None) -> list[TokenLo
     choices = map(TokenLogprob, ids.tolist(), values.tolist(), before)
     allowed = [choice for choice in choices if choice.logprob != float("-inf")]
     return sorted(allowed, key=lambda choice: (-choice.logprob, choice.token_id))
-
-
-def _allowed(draw: Draw) -> AllowedTokens:
-    assert draw.allowed is not None
-    return draw.allowed

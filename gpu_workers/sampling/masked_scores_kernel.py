@@ -1,7 +1,8 @@
-"""`masked_scores` as a Triton kernel: a program for each line, which reads it twice, the second time from the cache.
+"""Triton kernel of `masked_scores`, which applies token masks and temperature to logits on CUDA.
 
-To be imported only where Triton is. Differences and quotients are rounded as IEEE 754 has it, so that scores are those
-of PyTorch's operations, bit for bit.
+One program per sequence reads the logits twice, the second time from the cache. Import this module only if Triton is
+installed. Differences and quotients are rounded by IEEE 754, so the kernel and the PyTorch operations compute scores
+with equal bits.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ _WARPS = 8
     schema="(Tensor logits, Tensor? rows, Tensor? places, Tensor temperature) -> Tensor",
 )
 def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
-    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32.
+    """Return (logit - largest allowed logit) / temperature for each token, and -inf for disallowed tokens, on CUDA.
 
-    An operation of its own: `torch.compile` looks neither into Triton nor at the choice of a device.
+    This is a custom operator because `torch.compile` cannot trace Triton kernels or the selection of a device.
+
+    Args:
+        logits: Logits of n sequences, float32, bfloat16 or float16 [n, V], contiguous in the second dimension.
+        rows: Token bitmasks, int32 [r, W]; None if no sequence has a mask. Tokens from 32 W on are disallowed.
+        places: Index of each sequence's mask in `rows`, int64 [n]; -1 without a mask. None if no sequence has a mask.
+        temperature: Temperature of each sequence, float32 [n], above 0.
+
+    Returns:
+        Scores, float32 [n, V].
     """
     lines, tokens = logits.shape
     scores = torch.empty(lines, tokens, dtype=torch.float32, device=logits.device)
     words, stride = (0, 0) if rows is None else (rows.shape[1], rows.stride(0))
-    with torch.cuda.device_of(logits):  # Triton launches where the thread is
+    with torch.cuda.device_of(logits):  # Triton launches on the thread's current device
         _score[(lines,)](
             logits, rows, places, temperature, scores, tokens, words, logits.stride(0), stride,
             SMALLEST=torch.finfo(torch.float32).tiny, BLOCK=_BLOCK, num_warps=_WARPS,
@@ -73,7 +83,7 @@ def _score(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _masked(logits, row, place, start, tokens, words, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The logits from `start` on, -inf where they are forbidden or past the end; `place` below 0: none is."""
+    """Return a block of logits from `start` on, -inf if disallowed or beyond the end. `place` < 0 means no mask."""
     at = start + tl.arange(0, BLOCK)
     value = tl.load(logits + at, mask=at < tokens, other=float("-inf")).to(tl.float32)
     if row is not None:

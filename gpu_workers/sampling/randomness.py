@@ -1,8 +1,8 @@
-"""Counter-based randomness: a uniform number that depends on nothing but the place it is drawn for.
+"""Counter-based random numbers: a number depends only on the seed and on the position for which it is used.
 
-Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Key = seed,
-counter = (output position, choice index, stream, attempt). No state, so batch composition, retries and rollback change
-nothing.
+The generator is Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+Key = seed, counter = (output position, choice index, stream, attempt); see `uniforms`. There is no state, so the
+composition of the batch, retries and rollbacks do not change a number.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ _LOW = 0xFFFFFFFF
 
 
 class Stream(IntEnum):
-    """Independent draws at one position: the token, a draft model's guess at it, and whether that is kept; which
-    particles are copied, and which of them is the answer.
+    """Purpose of a random number. Numbers of different purposes are independent, even at the same output position.
+
+    Attributes:
+        SAMPLE: Samples a token.
+        DRAFT: Samples a draft from the distribution of a draft model or EAGLE-3 head.
+        ACCEPT: Decides if a randomly sampled draft is accepted.
+        RESAMPLE: Selects the particles (parallel outputs of conditional sampling) to copy.
+        SELECT: Selects the particle that becomes the response.
     """
 
     SAMPLE = 0
@@ -36,9 +42,16 @@ class Stream(IntEnum):
 
 @njit([types.uint64[:, ::1](types.uint64[:, ::1], types.uint64[:, ::1])], cache=True, nogil=True)
 def philox(counter, key):  # type: ignore[no-untyped-def]
-    """Philox-4x32-10. counter: uint64 [n, 4], key: uint64 [n, 2], every value below 2**32. Returns uint64 [n, 4].
+    """Compute random words by Philox-4x32-10, a random function of counter and key.
 
-    Compiled, because the few rows of a step are all overhead in NumPy.
+    The function is compiled, because NumPy's overhead dominates for the few sequences of a step.
+
+    Args:
+        counter: Counters, uint64 [n, 4], every value below 2**32.
+        key: Keys, uint64 [n, 2], every value below 2**32.
+
+    Returns:
+        Random words, uint64 [n, 4], every value below 2**32.
     """
     words = np.empty_like(counter)
     low, half = np.uint64(_LOW), np.uint64(32)
@@ -63,9 +76,18 @@ def uniforms(
     stream: Stream = Stream.SAMPLE,
     attempts: Sequence[int] | int = 0,
 ) -> NDArray[np.float64]:
-    """One number in [0, 1) with 53 random bits for each (seed, choice index, output position). float64 [n].
+    """Return one random number in [0, 1), with 53 random bits, for each of n sequences.
 
-    `attempts` (below 2**32) tells apart draws at one position, where some are taken back.
+    Args:
+        seeds: Seed of each sequence, taken modulo 2**64.
+        choice_indices: Index of each sequence among the outputs of its client request (`n` in OpenAI's API).
+        positions: Output position of the token for which each number is used, from 0.
+        stream: Purpose of the numbers.
+        attempts: Numbers from 0 to 2**32 - 1. When a position is sampled again after a rollback, another attempt gives
+            another random number. One value for all sequences, or one for each.
+
+    Returns:
+        float64 [n].
     """
     many = len(seeds)
     key = np.array([(seed & _LOW, seed >> 32 & _LOW) for seed in seeds], np.uint64).reshape(many, 2)
@@ -79,9 +101,16 @@ def uniforms(
 
 
 def device_uniforms(seed_low: Tensor, seed_high: Tensor, positions: Tensor, choice_indices: Tensor) -> Tensor:
-    """`uniforms` of the first attempt at sampling, where the numbers live: int64 [n] each, below 2**32. float64 [n].
+    """Return the numbers of `uniforms` for `Stream.SAMPLE` and attempt 0, computed on the device of the arguments.
 
-    Products of 32-bit numbers overflow int64, but wrap to the right bits.
+    Args:
+        seed_low: Lower 32 bits of the seed of each of n sequences, int64 [n].
+        seed_high: Upper 32 bits of each seed, int64 [n].
+        positions: Output position of each token, int64 [n], below 2**32.
+        choice_indices: Index of each sequence among the outputs of its client request, int64 [n], below 2**32.
+
+    Returns:
+        Random numbers in [0, 1), float64 [n].
     """
     c0, c1 = positions, choice_indices
     c2 = torch.full_like(positions, int(Stream.SAMPLE))

@@ -1,23 +1,25 @@
-"""Draws one token per row: mask -> bias and penalties -> settings of the draw (`distribution`) -> inverse CDF.
+"""Samples one token per sequence: mask --> bias and penalties --> sampling settings (`distribution`) --> inverse CDF.
 
-Rows are split by what their mask leaves to decide, cheapest first:
+Sequences are grouped by the number of tokens that their mask allows, cheapest group first:
 
-  forced    one token is allowed          no logits
-  sparse    a few hundred at most         only those columns of the output projection
-  dense     many, or no grammar           the whole projection; greedy rows stop at the largest logit
+  forced    one allowed token             no logits
+  sparse    at most `sparse_limit`        only the allowed columns of the output projection
+  dense     more, or no grammar           the whole projection; at temperature 0 the largest logit
 
-The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
-that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
-attempt) alone: the same request gives the same tokens in any batch.
+Weights are added up in float64, in the order of token IDs. Disallowed tokens add exact zeros, so sparse and dense
+sampling agree. Random numbers depend only on (seed, choice, position, attempt), not on the batch.
 
-Dense rows are masked in place on a CPU, word by word; on a device mask rows lie packed in its memory (`device_rows`)
-and are applied together with the temperature (`masked_scores`).
+For forced and sparse sequences, the sampler reads the list of allowed tokens (`AllowedTokens.token_ids`), not the bits
+of the mask. For dense sequences, it reads the bits. On a CPU, `forbid_unmasked` reads them and changes float32 logits
+in place. On a GPU, masks are kept in device memory (`device_rows`), and `masked_scores` reads the bits there and
+applies the mask together with the temperature.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,19 +36,27 @@ from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustme
 from gpu_workers.sampling.randomness import Stream, uniforms
 from gpu_workers.sampling.verification import Proposal, Verification
 from gpu_workers.transfers import HostCopy, to_device
-from grammar_workers.matching.masks import forbid_unmasked
+from grammar_workers.matching.apply_masks import forbid_unmasked
 
+# Number of cumulative sums that `inverse_cdf` computes at once on a CPU: 1 MiB.
 _CACHED_SUMS = 1 << 17
-"""Numbers that `inverse_cdf` sums up at once on a CPU: 1 MiB."""
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0.
+    """Inputs for sampling one token of one sequence.
 
-    `history` is what penalties look at, None where there are none; `excluded`: ids that a row without a grammar may
-    not have here; `attempt`: numbers apart what may be drawn at this position more than once; `proposal`: the draft for
-    this position, if it was drawn at random.
+    Attributes:
+        sampling: Sampling settings of the request.
+        choice_index: Index of the sequence among the `n` outputs of its client request.
+        position: Position of the token in the output, from 0.
+        allowed: Mask of the sequence; None without a grammar.
+        history: Tokens on which penalties depend; None without logit bias and penalties.
+        excluded: Tokens that a sequence without a grammar must not have at this position.
+        attempt: Number that selects other random numbers (see `uniforms`) when a position is sampled again after a
+            rollback.
+        proposal: Draft for this position, and its distribution; None unless the draft was sampled at random.
     """
 
     sampling: SamplingParameters
@@ -59,21 +69,17 @@ class Draw:
     proposal: Proposal | None = None
 
 
-@dataclass(slots=True)
-class RowCounts:
-    """How many rows went each way."""
-
-    forced: int = 0
-    sparse: int = 0
-    dense: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How rows [n] choose among their columns, but for the logits.
+    """Settings and random numbers to select one column (index in the second dimension of the logits) per sequence.
 
-    `many` of them are drawn, `drawn` int64 [many] on the device, None: all or none; the others take the largest.
-    `settings` and `uniform` (float64 [many]) are of those drawn; `verification` numbers its rows among them.
+    Attributes:
+        adjustments: Pairs (index in [0, n), changes to the logits) of the sequences with logit bias or penalties.
+        many: Number of *drawn* sequences, which have a temperature above 0. The others take the largest logit.
+        drawn: Indices in [0, n) of the drawn sequences, int64 [many] on the device; None if all or none are drawn.
+        settings: Sampling settings of the drawn sequences.
+        uniform: Random number in [0, 1) of each drawn sequence, float64 [many].
+        verification: Randomly sampled drafts to verify, by index among the drawn sequences; None if there are none.
     """
 
     adjustments: list[tuple[int, Adjustment]]
@@ -86,10 +92,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Rows `rows` of a batch that need the columns `union` int64 [U] alone; `index`: the same, int64 [n], None: all.
+    """The n sequences of a batch whose masks allow few tokens. Only the logits of these tokens are computed.
 
-    Row i has `columns[i]` of them, int64 [n, K] padded at the end, and `padding` bool [n, K]; both are None where there
-    is one row, which needs all of them.
+    For example, two sequences allow the tokens [3, 7] and [7]. Then `union` is [3, 7], `columns` is [[0, 1], [1, 0]],
+    and `padding` is true only for the last column of the second sequence.
+
+    Attributes:
+        rows: Indices of the sequences in the batch, ascending.
+        index: `rows` as int64 [n] on the device; None if they are the whole batch.
+        choice: Settings and random numbers to select a column per sequence.
+        allowed: Allowed tokens of each sequence, ascending.
+        union: All tokens that any sequence allows, int64 [U].
+        columns: Index in `union` of each allowed token, int64 [n, K], padded at the end; None for a single sequence.
+        padding: True for padding in `columns`, bool [n, K]; None for a single sequence.
     """
 
     rows: list[int]
@@ -103,10 +118,17 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Rows `rows` of a batch that need all columns; `index` int64 [n]: the same, None: all rows.
+    """The n sequences of a batch that need the logits of all tokens.
 
-    `excluded` int64 [2, m]: places that are forbidden as well. `places` int64 [n]: where the mask rows of all are on a
-    device, None on a CPU and where no row has one; `temperature` float64 [n], 1 for greedy rows.
+    Attributes:
+        rows: Indices of the sequences in the batch, ascending.
+        index: `rows` as int64 [n] on the device; None if they are the whole batch.
+        choice: Settings and random numbers to select a column per sequence.
+        masked: Sequences with a mask, as indices in [0, n).
+        allowed: Masks of the sequences in `masked`.
+        excluded: Pairs (sequence, token) of further disallowed tokens, int64 [2, m]; None if there are none.
+        places: Index of each sequence's mask in the device's table, int64 [n]; None on a CPU, or without any mask.
+        temperature: Temperature of each sequence, float64 [n]; 1 instead of 0.
     """
 
     rows: list[int]
@@ -121,7 +143,14 @@ class DenseRows:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything about `many` draws that does not depend on the model. `forced`: the tokens of rows without choice."""
+    """All inputs for sampling one token for each sequence of a batch, except the model's output.
+
+    Attributes:
+        many: Number of sequences.
+        forced: The only allowed token of each sequence whose mask allows one token, by index of the sequence.
+        sparse: Sequences whose masks allow few tokens; None if there are none.
+        dense: All other sequences; None if there are none.
+    """
 
     many: int
     forced: dict[int, int]
@@ -131,13 +160,20 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Draws that the device has been given. `columns` int64: of the sparse rows, then of the dense ones."""
+    """Sampled tokens of a batch, which the device may still be computing.
+
+    Attributes:
+        prepared: Inputs of the sampling.
+        columns: Copy to the host of an int64 tensor with one number per sequence. For the sequences of
+            `prepared.sparse`, which come first, it is an index in the allowed tokens of the sequence. For the sequences
+            of `prepared.dense`, it is a token ID. None if all tokens are forced.
+    """
 
     prepared: Prepared
     columns: HostCopy | None
 
     def token_ids(self) -> list[int]:
-        """The token of each row; waits for the device."""
+        """Wait for the device, and return the sampled token of each sequence, in the order of the batch."""
         columns = [] if self.columns is None else self.columns.read().tolist()
         tokens, sparse, dense = dict(self.prepared.forced), self.prepared.sparse, self.prepared.dense
         if sparse is not None:
@@ -148,26 +184,46 @@ class Drawn:
         return [tokens[i] for i in range(self.prepared.many)]
 
 
-@dataclass(slots=True)
 class Sampler:
-    """Batched sampling over rows with different settings, in three parts: what the host prepares, what the device is
-    given, and the tokens that it has drawn, which alone are waited for.
+    """Samples one token for each sequence of a batch. Sequences may have different settings.
+
+    Sampling has three parts: the host prepares (`prepare`), the device samples (`draw`), and the host reads the tokens
+    (`Drawn.token_ids`). Only the last part waits for the device.
+
+    Attributes:
+        head: Output head of the model: hidden states to logits.
+        device: Device of the hidden states.
+        counts: Numbers of sampled tokens so far, by the number of allowed tokens: `forced` (one token), `sparse`
+            (few, so only their logits were computed) and `dense` (many, or there was no mask).
     """
 
-    head: OutputHead
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    counts: RowCounts = field(default_factory=RowCounts)
-    _device_rows: DeviceRows = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._device_rows = DeviceRows(self.head.token_limit, self.device)
+    def __init__(self, head: OutputHead, device: torch.device = _CPU) -> None:
+        self.head = head
+        self.device = device
+        self.counts: Counter[str] = Counter()
+        self._device_rows = DeviceRows(head.token_limit, device)
 
     def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
-        """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
+        """Sample one token per sequence, and wait for the device.
+
+        Args:
+            hidden_states: Hidden state of the last token of each sequence, [n, H], in the order of `draws`.
+            draws: Sampling inputs of each sequence.
+
+        Returns:
+            n token IDs. Each is allowed by the mask of its sequence.
+        """
         return self.draw(hidden_states, self.prepare(draws)).token_ids()
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
-        """The host's part: rows by kind, columns, penalties, random numbers."""
+        """Prepare sampling on the host: all work that does not need the model's output, such as random numbers.
+
+        Args:
+            draws: Sampling inputs of each sequence of the batch.
+
+        Returns:
+            The prepared inputs, for `draw`.
+        """
         forced: dict[int, int] = {}
         sparse: list[int] = []
         dense: list[int] = []
@@ -188,19 +244,27 @@ class Sampler:
 
     @torch.inference_mode()
     def draw(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
-        """The device's part, hidden_states [n, H] of all rows; nothing is waited for."""
+        """Start to sample one token per sequence on the device. The call does not wait for the tokens.
+
+        Args:
+            hidden_states: Hidden state of the last token of each sequence, [n, H], in the order of the batch.
+            prepared: Result of `prepare` for this batch.
+
+        Returns:
+            The sampled tokens, which the device may still be computing.
+        """
         columns = []
         if (sparse := prepared.sparse) is not None:
             columns.append(self._sparse(_rows(hidden_states, sparse.index), sparse))
         if (dense := prepared.dense) is not None:
             columns.append(self._dense(_rows(hidden_states, dense.index), dense))
-        self.counts.forced += len(prepared.forced)
-        self.counts.sparse += 0 if sparse is None else len(sparse.rows)
-        self.counts.dense += 0 if dense is None else len(dense.rows)
+        self.counts["forced"] += len(prepared.forced)
+        self.counts["sparse"] += 0 if sparse is None else len(sparse.rows)
+        self.counts["dense"] += 0 if dense is None else len(dense.rows)
         return Drawn(prepared, HostCopy(torch.cat(columns)) if columns else None)
 
     def _prepare_sparse(self, rows: list[int], batch: Sequence[Draw]) -> SparseRows:
-        """The union of the allowed columns is projected once; then each row gathers its own."""
+        """Prepare sparse sequences: the union of their columns is projected once; then each gathers its own."""
         draws, index = [batch[i] for i in rows], self._index(rows, len(batch))
         allowed = [draw.allowed.token_ids for draw in draws if draw.allowed and draw.allowed.token_ids is not None]
         counts = np.array([len(token_ids) for token_ids in allowed])
@@ -215,7 +279,7 @@ class Sampler:
         return SparseRows(rows, index, choice, allowed, *tensors)
 
     def _sparse(self, hidden_states: Tensor, group: SparseRows) -> Tensor:
-        """Columns int64 [n], numbered as in `group.allowed`."""
+        """Return the column of each sequence, an index in its `group.allowed`, int64 [n]."""
         logits = self.head.columns(hidden_states, group.union)
         if group.columns is not None and group.padding is not None:
             logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
@@ -239,11 +303,11 @@ class Sampler:
         )
 
     def _index(self, rows: list[int], many: int) -> Tensor | None:
-        """Some rows of a batch of `many`, ascending; None where it is all of them."""
+        """Return ascending indices in a batch of `many` sequences; None if they are all of them."""
         return None if len(rows) == many else to_device(torch.tensor(rows), self.device)
 
     def _dense(self, hidden_states: Tensor, group: DenseRows) -> Tensor:
-        """Columns int64 [n], which are token ids."""
+        """Return the column of each sequence, which is its token ID, int64 [n]."""
         logits = self.head.logits(hidden_states)
         if logits.device.type == "cpu" and logits.dtype == torch.float32:
             return choose_columns(self._masked(logits, group), group.choice)
@@ -251,18 +315,15 @@ class Sampler:
         return _choose(scores, group.choice, lambda drawn: filtered(drawn.exp_(), group.choice.settings))
 
     def _masked(self, logits: Tensor, group: DenseRows) -> Tensor:
-        """Logits [n, V] on a CPU with what is forbidden at -inf; may be the same."""
+        """Return logits [n, V] on a CPU with disallowed tokens at -inf; may change `logits` in place."""
         if group.masked:
             if not self.head.separable:
-                logits = logits.clone()  # they are the hidden states, which others read, too
+                logits = logits.clone()  # these are the step's hidden states, which other code reads too
             forbid_unmasked(logits.numpy(), [row.mask for row in group.allowed], group.masked)
         return _excluded(logits, group)
 
     def _scores(self, logits: Tensor, group: DenseRows) -> Tensor:
-        """As `masked_scores`.
-
-        Bias and penalties touch a few tokens and come first: what they make of a forbidden one, the mask undoes.
-        """
+        """Return the scores of `masked_scores` [n, V]; bias and penalties come before the mask."""
         if group.choice.adjustments:
             logits = adjust(logits, group.choice.adjustments)
         logits, places = _excluded(logits, group), group.places
@@ -272,7 +333,7 @@ class Sampler:
         return masked_scores(logits, rows, places, group.temperature)
 
     def _choice(self, draws: list[Draw], columns: Sequence[NDArray[np.int64]] | None, width: int) -> Choice:
-        """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
+        """Return how sequences choose among `width` columns. `columns` is as in `choose_columns`."""
         drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
         rows = [draws[i] for i in drawn]
         return Choice(
@@ -299,7 +360,6 @@ class Sampler:
         )
 
     def _uniforms(self, draws: list[Draw], stream: Stream) -> Tensor:
-        """A number in [0, 1) for each draw, float64 [n]."""
         numbers = uniforms(
             [draw.sampling.seed for draw in draws],
             [draw.choice_index for draw in draws],
@@ -311,21 +371,27 @@ class Sampler:
 
 
 def _rows(hidden_states: Tensor, index: Tensor | None) -> Tensor:
-    """Some rows of a batch; no copy where it is all of them."""
+    """Return some sequences of a batch; no copy if `index` is None."""
     return hidden_states if index is None else hidden_states[index]
 
 
 def _excluded(logits: Tensor, group: DenseRows) -> Tensor:
-    """Logits [n, V] with what is forbidden beside masks at -inf; the same where nothing is."""
+    """Return logits [n, V] with `group.excluded` at -inf; the same tensor if it is None."""
     if group.excluded is None:
         return logits
     return logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
 
 
 def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> Tensor:
-    """One column per row of masked logits [n, K]: after bias and penalties the largest for temperature 0, else drawn.
+    """Select one column (index in the second dimension of the logits) per sequence, after logit bias and penalties.
 
-    int64 [n]. `columns[row]`: the token ids that the row's first columns stand for; None when column = token id.
+    Args:
+        logits: Masked logits [n, K].
+        choice: Settings and random numbers. At temperature 0, the column of the largest logit is chosen.
+        columns: Token IDs of the columns of each sequence, before padding. None: the token ID is the column.
+
+    Returns:
+        Columns, int64 [n].
     """
     if choice.adjustments:
         logits = adjust(logits, choice.adjustments, columns)
@@ -335,7 +401,7 @@ def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.
 
 
 def _choose(scores: Tensor, choice: Choice, weights_of: Callable[[Tensor], Tensor]) -> Tensor:
-    """The column of each row of scores [n, K]: the largest, or drawn by what `weights_of` makes of the rows drawn."""
+    """Return a column per sequence of scores [n, K]: the largest, or sampled by the result of `weights_of`."""
     if not choice.many:
         return scores.argmax(-1)
     if choice.drawn is None:
@@ -344,12 +410,11 @@ def _choose(scores: Tensor, choice: Choice, weights_of: Callable[[Tensor], Tenso
 
 
 def _draw(weights: Tensor, choice: Choice) -> Tensor:
-    """Columns int64 [n] of the rows that are drawn, by their weights [n, K]."""
     if choice.verification is not None:
         weights = choice.verification.apply(weights)
     if weights.device.type != "cpu":
         return inverse_cdf(weights, choice.uniform)
-    # A few rows at a time: their sums use the same memory again and stay in the cache.
+    # A few sequences at a time, so that their sums reuse the same memory and stay in the cache.
     rows = max(1, _CACHED_SUMS // weights.shape[1])
     parts = zip(weights.split(rows), choice.uniform.split(rows), strict=True)
     return torch.cat([inverse_cdf(some, uniform) for some, uniform in parts])

@@ -1,10 +1,9 @@
-"""Which tokens are likely enough to be drawn: filters of a batch of weights, in the order of `distribution`.
+"""Top-k, top-p and min-p: filters that set the weights of unlikely tokens to 0, for a batch of sequences.
 
-On a CPU top-p finds the likeliest tokens with a given share of the mass without sorting a vocabulary: weights are
-summed by the leading bits of their floating-point numbers, which order them, and only the bucket that the share ends in
-is sorted.
+On a CPU, top-p does not sort the vocabulary. Weights are added up in buckets by their leading bits: larger
+floating-point numbers have larger bits. Only the bucket in which the sum reaches the fraction `top_p` is sorted.
 
-    bits of 1.0    0 01111111 0000|0000...      4,096 buckets, sixteen to a power of two
+    bits of 1.0    0 01111111 0000|0000...      4,096 buckets, 16 per power of two
 """
 
 from __future__ import annotations
@@ -24,10 +23,18 @@ _BUCKETS = 1 << (31 - _SHIFT)
 
 
 def truncate(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Zeroes what top-k (0 = off), then top-p (1 = off) leave out; ties at either cut are kept. weights [n, K] >= 0.
+    """Set the weights of unlikely tokens to 0, first by top-k, then by top-p.
 
-    `top_k` int64 [n], `top_p` float64 [n]. top-p keeps the likeliest tokens until their share reaches `top_p` of what
-    top-k left (Holtzman et al. 2020).
+    Top-p keeps the most likely tokens until their weights reach the fraction `top_p` of the sum after top-k (Holtzman
+    et al. 2020). Tokens whose weights equal the smallest kept weight are kept, too.
+
+    Args:
+        weights: Weights >= 0 of K tokens for each of n sequences, [n, K]. Not changed.
+        top_k: Number of tokens that top-k keeps, int64 [n]; 0: no top-k.
+        top_p: Fraction in (0, 1] that top-p keeps, float64 [n]; 1: no top-p.
+
+    Returns:
+        Weights [n, K], of the type of `weights`; perhaps `weights` itself.
     """
     if weights.device.type != "cpu" or torch.compiler.is_compiling():
         return truncate_by_sorting(weights, top_k, top_p)
@@ -37,7 +44,18 @@ def truncate(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 
 
 def truncate_by_sorting(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """The same with every row sorted, as a GPU does faster than anything that branches. No row is read on the host."""
+    """Compute the result of `truncate` by sorting the weights of every sequence, without reading a value on the host.
+
+    On a GPU, sorting is faster than reading values. The function can be traced by a compiler and captured in a graph.
+
+    Args:
+        weights: Weights >= 0 of K tokens for each of n sequences, [n, K]. Not changed.
+        top_k: Number of tokens that top-k keeps, int64 [n]; 0: no top-k.
+        top_p: Fraction in (0, 1] that top-p keeps, float64 [n]; 1: no top-p.
+
+    Returns:
+        Weights [n, K], of the type of `weights`.
+    """
     ordered = weights.sort(-1, descending=True).values
     k = torch.where(top_k > 0, top_k, weights.shape[1]).clamp(max=weights.shape[1])
     cut = ordered.gather(1, k[:, None] - 1)
@@ -50,13 +68,23 @@ def truncate_by_sorting(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor
 
 
 def drop_unlikely(weights: Tensor, min_p: Tensor) -> Tensor:
-    """Zeroes weights below `min_p` [n] (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
+    """Set to 0 all weights below `min_p` times the largest weight of their sequence.
+
+    Reference: min-p sampling, Nguyen et al. 2024.
+
+    Args:
+        weights: Weights >= 0 of K tokens for each of n sequences, [n, K]. Not changed.
+        min_p: Fraction in [0, 1] for each sequence, float [n]; 0: no min-p.
+
+    Returns:
+        Weights [n, K], of the type of `weights`.
+    """
     share = min_p.to(weights.dtype)[:, None]
     return torch.where(weights < share * weights.amax(-1, keepdim=True), 0, weights)
 
 
 def _cut_rows(weights: Tensor, settings: dict[int, T], cuts: Callable[[Tensor, list[T]], Tensor]) -> Tensor:
-    """Zeroes what is below its row's cut in the rows that have a setting."""
+    """Return weights, with 0 for those below the threshold of `cuts`, in sequences that have a setting."""
     if not settings:
         return weights
     if len(settings) == len(weights):
@@ -67,13 +95,13 @@ def _cut_rows(weights: Tensor, settings: dict[int, T], cuts: Callable[[Tensor, l
 
 
 def _top_k_cuts(weights: Tensor, top_k: list[int]) -> Tensor:
-    """The k-th largest weight of each row: [n, 1]."""
+    """Return the k-th largest weight of each sequence, [n, 1]."""
     largest = weights.topk(max(top_k)).values
     return largest.gather(1, torch.tensor(top_k)[:, None] - 1)
 
 
 def _top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
-    """The smallest weight of each row that is kept: [n, 1]."""
+    """Return the smallest weight of each sequence that top-p keeps, [n, 1]."""
     rows = weights.numpy()
     # Rounding to float32 keeps the order; equal numbers share a bucket.
     keys = np.ascontiguousarray(rows, dtype=np.float32).view(np.int32)
@@ -90,7 +118,7 @@ def _top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
     nogil=True,
 )
 def _cut(weights, keys, share):  # type: ignore[no-untyped-def]
-    """The weight at which the largest ones first reach `share` of the sum. `keys`: the weights' float32 bits."""
+    """Return the weight at which the largest weights reach `share` of the sum. `keys` has the weights' float32 bits."""
     sums = np.zeros(_BUCKETS)
     sizes = np.zeros(_BUCKETS, np.int64)
     for i in range(len(weights)):
@@ -105,7 +133,7 @@ def _cut(weights, keys, share):  # type: ignore[no-untyped-def]
     while bucket > 0 and before + sums[bucket] < wanted:
         before += sums[bucket]
         bucket -= 1
-    if bucket == 0 or sizes[bucket] == 0:  # the whole row, or one that is not finite
+    if bucket == 0 or sizes[bucket] == 0:  # keep all weights, also if they are not finite
         return 0.0
     inside = np.empty(sizes[bucket], weights.dtype)
     found = 0

@@ -1,9 +1,10 @@
-"""Drafts that were drawn at random, verified so that the output has the target's distribution.
+"""Verification of randomly sampled drafts, so that the output has the distribution of the target model.
 
-Speculative sampling (Leviathan et al. 2023; Chen et al. 2023), both distributions under the mask: the draft x ~ q is
-kept with probability min(1, p(x) / q(x)); otherwise the token is drawn from max(p - q, 0), normalised. Whatever q is,
-the token is distributed as p, provided that nothing else depends on the numbers drawn here: they have streams of their
-own (`randomness.Stream`).
+This is speculative sampling (Leviathan et al. 2023; Chen et al. 2023), with both distributions under the mask. The
+target model has the distribution p, the drafter q. A draft x, sampled from q, is accepted with the probability min(1,
+p(x) / q(x)). Otherwise the token is sampled from max(p - q, 0), normalized. So the token has the distribution p,
+whatever q is. The random numbers must be independent of all others, so they have streams of their own
+(`randomness.Stream`).
 """
 
 from __future__ import annotations
@@ -18,16 +19,29 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """What `token_id` was drawn from: `probabilities` float64 [k] of `token_ids` int64 [k], ascending."""
+    """A draft token (proposed next token), and the distribution from which it was sampled.
+
+    Attributes:
+        token_id: The draft token.
+        token_ids: Tokens that the drafter can propose, int64 [k], ascending.
+        probabilities: Probability of each of these tokens, float64 [k].
+    """
 
     token_id: int
     token_ids: NDArray[np.int64]
     probabilities: NDArray[np.float64]
 
     def over(self, columns: NDArray[np.int64] | None, width: int) -> tuple[NDArray[np.float64], int]:
-        """The probabilities over columns float64 [width], and the draft's column; -1 if it has none.
+        """Return the draft distribution over the columns (second dimension) of a batch of logits.
 
-        `columns`: the token ids (ascending) of the first columns; None: column = token id.
+        Args:
+            columns: Token ID of each of the first columns, ascending. Later columns are padding with probability 0.
+                None: each column is the token ID.
+            width: Number of columns.
+
+        Returns:
+            Probability of each column, float64 [width], and the column of the draft token; -1 if the draft token has no
+            column.
         """
         spread = np.zeros(width)
         if columns is None:
@@ -42,8 +56,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Rows int64 [m] whose draft is verified: `proposed` float64 [m, K], the drafts' `columns` (-1: none) int64 [m] and
-    `uniform` float64 [m].
+    """Randomly sampled drafts of m sequences, each of which the sampler accepts or replaces by another token.
+
+    Attributes:
+        rows: Indices of the m sequences among the n sequences of the weights, int64 [m].
+        proposed: Probability of each column (second dimension of the weights) in the draft distribution, float64 [m,
+            K].
+        columns: Column of each draft token, int64 [m]; -1 if the draft token has no column.
+        uniform: Random number in [0, 1) of each sequence, float64 [m].
     """
 
     rows: Tensor
@@ -52,13 +72,23 @@ class Verification:
     uniform: Tensor
 
     def apply(self, weights: Tensor) -> Tensor:
-        """Weights [n, K] >= 0 to draw from: all on the draft where it is kept, what is left of p where it is not."""
+        """Return weights such that a token sampled from them has the target model's distribution.
+
+        Only the weights of sequences with a draft change. If the draft is accepted, its token gets the whole weight.
+        Otherwise the weights become max(p - q, 0), with the target's probabilities p and the draft probabilities q.
+
+        Args:
+            weights: Weights of the target model (probabilities up to a factor per sequence), >= 0, [n, K]. Not changed.
+
+        Returns:
+            Weights from which to sample, [n, K], of the type of `weights`.
+        """
         target = weights[self.rows].double()
         target = target / target.sum(-1, keepdim=True)
         draft = self.columns[:, None].clamp(min=0)
         kept = self.uniform[:, None] * self.proposed.gather(1, draft) < target.gather(1, draft)
         rest = (target - self.proposed).clamp(min=0)
-        # Where nothing is left, p is q up to rounding.
+        # If nothing is left of p - q, the distributions are equal up to rounding.
         kept = (kept | (rest.sum(-1, keepdim=True) == 0)) & (self.columns >= 0)[:, None]
         sure = torch.zeros_like(target).scatter(1, draft, 1.0)
         return weights.index_copy(0, self.rows, torch.where(kept, sure, rest).to(weights.dtype))

@@ -1,5 +1,9 @@
-"""One generation: what is known of it, and what it may do next.
+"""One generation (a prompt and its output): its state, its drafts and its text.
 
-sequence: its state;  output_text: its text, and what ends it
-drafts: guesses at its next tokens;  step_result: what the pass that checked them left behind
+sequence:     state of a generation, and the rules by which it advances and ends
+output_text:  decodes the output, and detects the tokens and strings that end it
+drafts:       proposed next tokens, which a forward pass verifies
+step_result:  hidden states that the last forward pass computed for the generation
+particles:    conditional sampling, over several generations
+times:        timestamps of the events in a generation
 """

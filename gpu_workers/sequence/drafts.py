@@ -1,18 +1,21 @@
-"""Drafts: cheap guesses at the next tokens, checked by one forward pass.
+"""Drafts: cheap guesses at the next tokens of a sequence, which one forward pass verifies (speculative decoding).
 
-A row feeds `[last, d1 .. dk]` and gets hidden states at k + 1 positions. Tokens are then drawn from them one position
-after another, exactly as without drafts, for as long as the drawn token is the drafted one: the output is the same
-token for token at every temperature, and only the KV length ever has to go back.
+A forward pass over the last token and the drafts, `[last, d1 .. dk]`, gives hidden states at k + 1 positions. Tokens
+are sampled at these positions one after another, exactly as without drafts, until a sampled token differs from its
+draft. So drafts do not change the output, at any temperature. Keys and values of rejected drafts are dropped from the
+KV cache.
 
-Guesses are made under the grammar's mask, from text that the grammar forces and from what followed the same few tokens
-earlier in prompt and output (prompt look-up: Saxena 2023).
+This module has two sources of drafts. The first one is forced text: the grammar allows no other text. The second one is
+prompt lookup (Saxena 2023): it searches prompt and output for an earlier occurrence of the last few tokens, and
+proposes the tokens that followed there. All drafts are tokens that the grammar allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from gpu_workers.config import EngineConfig
 from gpu_workers.guided.masks import Constraint
 from gpu_workers.sampling.verification import Proposal
 
@@ -20,29 +23,43 @@ _MEMORY = 0.15
 _RECOVERY = 0.01
 
 
-@dataclass(slots=True)
 class AcceptanceRate:
-    """How often drafts of one source come true, for one request: a moving average that starts at `prior`.
+    """Acceptance rate of one kind of draft (such as forced text) in one request, as a moving average.
 
-    While it is too low to draft at all it recovers slowly, so that the source is tried again.
+    Attributes:
+        prior: Initial value of the average, in [0, 1].
+        value: Current estimate of the probability that a draft of this kind is accepted, in [0, 1].
     """
 
-    prior: float
-    value: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.value = self.prior
+    def __init__(self, prior: float) -> None:
+        self.prior = self.value = prior
 
     def update(self, accepted: bool) -> None:
+        """Include one verified draft in the average.
+
+        Args:
+            accepted: True if the sampled token was equal to the draft.
+        """
         self.value += _MEMORY * (accepted - self.value)
 
     def recover(self) -> None:
+        """Move the average a small step up toward `prior`, so that drafts of this kind are tried again after a while.
+
+        Call this method in steps without drafts. An average that is at or above `prior` does not change.
+        """
         self.value += _RECOVERY * max(0.0, self.prior - self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One drafted token. `rate` is None where the grammar allows no other token; `proposal`: if drawn at random."""
+    """One draft: a guess of an output token, which the next forward pass verifies.
+
+    Attributes:
+        token_id: The token.
+        rate: Acceptance rate of drafts of this kind. The verification of the draft updates it. None if the grammar
+            allows no other token, so that the draft is always accepted.
+        proposal: Distribution from which the draft was sampled; None if the draft was not sampled at random.
+    """
 
     token_id: int
     rate: AcceptanceRate | None
@@ -50,15 +67,31 @@ class Draft:
 
 
 class NgramIndex:
-    """Where each run of `shortest` to `longest` tokens was last seen, and so what may follow it again."""
+    """Index of the n-grams (n consecutive tokens) of one sequence, for prompt lookup.
+
+    The index maps each n-gram to the position after its last occurrence.
+
+    Args:
+        shortest: Minimum n of the indexed n-grams, at least 1.
+        longest: Maximum n of the indexed n-grams.
+
+    Attributes:
+        reach: Maximum length, in tokens, of the indexed n-grams.
+    """
 
     def __init__(self, shortest: int, longest: int) -> None:
+        self.reach = longest
         self._sizes = range(longest, shortest - 1, -1)
         self._following: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Learns the tokens that are new at the end of `token_ids`."""
+        """Index the n-grams of the tokens that were appended since the previous call.
+
+        Args:
+            token_ids: All tokens of the sequence, prompt included. If tokens were removed since the previous call,
+                n-grams that contain them stay in the index.
+        """
         for position in range(min(self._indexed, len(token_ids)), len(token_ids)):
             for size in self._sizes:
                 if position >= size:
@@ -66,36 +99,53 @@ class NgramIndex:
         self._indexed = len(token_ids)
 
     def following(self, tail: Sequence[int]) -> int | None:
-        """Where the text went on after the longest known end of `tail`; None if it was never seen."""
+        """Return the position after the last occurrence of an n-gram: the longest indexed one with which `tail` ends.
+
+        Args:
+            tail: Last tokens of the sequence, followed by its drafts.
+
+        Returns:
+            Index into the tokens that were passed to `extend`; None if `tail` ends with no indexed n-gram. For example,
+            with the tokens [5, 6, 7, 5, 6] and the tail [5, 6], the index is 2: token 7 followed.
+        """
         for size in self._sizes:
             if len(tail) >= size and (position := self._following.get(tuple(tail[-size:]))) is not None:
                 return position
         return None
 
-    @property
-    def reach(self) -> int:
-        """The longest run that is looked up."""
-        return self._sizes.start
-
 
 class Drafter:
-    """Proposes drafts for one sequence, as many as are worth their place in a step.
+    """Proposes draft tokens for one sequence, from forced text (the grammar allows no other text) and prompt lookup.
 
-    A draft is worth it while the probability that it and all before it come true is at least `cost`: what one more
-    token in a forward pass costs, relative to one more pass.
+    If text is forced at a position, its tokens are drafted, otherwise the tokens from prompt lookup. Drafts are added
+    while the estimated probability that all of them are accepted is at least `draft_cost`.
+
+    Args:
+        config: Settings of the engine: `draft_cost`, `num_speculative_tokens` and `prompt_lookup_max`.
     """
 
-    def __init__(self, *, cost: float, limit: int, ngram: int) -> None:
-        self._cost = cost
-        self._limit = limit
-        self._ngrams = NgramIndex(min(2, ngram), ngram) if ngram else None
+    def __init__(self, config: EngineConfig) -> None:
+        self._cost = config.draft_cost
+        self._limit = config.num_speculative_tokens
+        longest = config.prompt_lookup_max
+        self._ngrams = NgramIndex(min(2, longest), longest) if longest else None
         self._forced_rate = AcceptanceRate(0.9)
-        # The last token of a forced text may really be a longer one, joined with what comes after.
+        # The model may use a longer token at the end, which joins the forced text with the text after it.
         self._forced_end_rate = AcceptanceRate(0.5)
         self._ngram_rate = AcceptanceRate(0.6)
 
-    def propose(self, token_ids: list[int], constraint: Constraint | None, room: int) -> list[Draft]:
-        """Drafts after `token_ids`, at most `room`; `constraint` stands behind them and remembers the way."""
+    def propose(self, token_ids: list[int], constraint: Constraint | None, room: int) -> tuple[list[Draft], list[int]]:
+        """Return draft tokens (guesses at the next tokens) that may follow `token_ids`.
+
+        Args:
+            token_ids: Tokens of the sequence, prompt included.
+            constraint: Grammar state of the sequence, after `token_ids`; None without a grammar.
+            room: Maximum number of drafts. If `num_speculative_tokens` is smaller, it applies.
+
+        Returns:
+            The drafts in order, and the grammar states after them (-1 without a grammar). Both are empty if no draft is
+            likely enough to be accepted.
+        """
         if self._ngrams is not None:
             self._ngrams.extend(token_ids)
         room = min(room, self._limit)
@@ -118,18 +168,15 @@ class Drafter:
             self._ngram_rate.recover()
             self._forced_rate.recover()
             self._forced_end_rate.recover()
-        if constraint is not None:
-            constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
-            constraint.prefetch()
-        return drafts
+        return drafts, states
 
     def _next(
         self, token_ids: list[int], drafts: list[Draft], constraint: Constraint | None, states: list[int]
     ) -> list[tuple[Draft, int]]:
-        """More drafts after `drafts`, with the grammar states after them (-1 without a grammar)."""
+        """Return more drafts after `drafts`, with the grammar states after them (-1 without a grammar)."""
         if constraint is not None:
             state = states[-1] if states else constraint.state
-            if (forced := constraint.forced_text(state)) is not None and forced.token_ids:
+            if (forced := constraint.table.forced_text(state)) is not None and forced.token_ids:
                 rates: list[AcceptanceRate | None] = [None] * forced.sole
                 if spelled := len(forced.token_ids) - forced.sole:
                     rates += [*[self._forced_rate] * (spelled - 1), self._forced_end_rate]

@@ -1,4 +1,4 @@
-"""The text of one output, and the tokens and strings that end it."""
+"""Decodes one output to text, and detects the tokens and strings that end the output."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from grammar_workers import Vocabulary
 
 
 class OutputText:
-    """What an output says so far, and whether it has been ended.
+    """Decoder of the text of one output. It also detects the end of the output.
 
-    End tokens of the model, stop tokens and stop strings of the request end an output and are no part of its text.
-    Under a grammar the latter two count only where the output was complete before them. `stopped`: one has come.
+    An output ends at an end token of the model, or at a stop token or stop string of the request. The end token, stop
+    token or stop string is not part of the text. Under a grammar, a stop token or stop string ends the output only if
+    the grammar accepts the output before it.
+
+    Args:
+        request: The request, with its stop tokens and stop strings.
+        vocabulary: Vocabulary of the model, with its end tokens.
+
+    Attributes:
+        stopped: True if an end token, a stop token or a stop string has ended the output.
     """
 
     def __init__(self, request: GenerationRequest, vocabulary: Vocabulary) -> None:
@@ -32,18 +40,25 @@ class OutputText:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended the output; None where something else did."""
+        """The stop string that ended the output; None if the output goes on, or if a token ended it."""
         return self._stream.stop_string
 
     @property
     def ending_token_ids(self) -> frozenset[int]:
-        """Tokens that may end the output."""
+        """IDs of the end tokens of the model and the stop tokens of the request."""
         return self._end_token_ids | self._stop_token_ids
 
     def append(self, token_id: int, position: int, *, complete_before: bool = False) -> Text:
-        """The text that the output token at `position` makes certain; notices what ends the output.
+        """Add an output token, and set `stopped` if it ends the output.
 
-        Where no stop string makes the text decide about the output, it is decoded when it is delivered.
+        Args:
+            token_id: The token.
+            position: Position of the token in the output, from 0.
+            complete_before: True if the grammar accepts the output without this token.
+
+        Returns:
+            The text that has become final. It is a string if the request has stop strings or the token ends the output.
+            Otherwise it is a function that decodes and returns the text. Call these functions once each, in order.
         """
         if self.ends(token_id, complete_before=complete_before):
             self.stopped = True
@@ -61,17 +76,29 @@ class OutputText:
         return text
 
     def rest(self) -> str:
-        """Text held back until now, when the output is over."""
+        """Return the text that was held back because it could begin a stop string. Call it when the output ends."""
         return self._stream.finish()
 
     def ends(self, token_id: int, *, complete_before: bool = False) -> bool:
-        """Whether this token ends the output and is no part of its text."""
+        """Return whether a token ends the output. A token that ends the output is not part of the text.
+
+        Args:
+            token_id: The token.
+            complete_before: True if the grammar accepts the output without this token. Not used without a grammar.
+        """
         if token_id in self._end_token_ids:
             return True
         return token_id in self._stop_token_ids and (complete_before or not self._constrained)
 
     def unwanted(self, position: int) -> frozenset[int]:
-        """Tokens that would end the output at `position` although `min_tokens` or `ignore_eos` forbids it."""
+        """Return the tokens that must not end the output at a position, because of `min_tokens` or `ignore_eos`.
+
+        Args:
+            position: Position in the output, from 0.
+
+        Returns:
+            Token IDs to exclude from sampling; empty if the output may end at the position.
+        """
         if position < self._sampling.min_tokens:
             return self.ending_token_ids
         return self._end_token_ids if self._sampling.ignore_eos else frozenset()

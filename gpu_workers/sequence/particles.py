@@ -1,12 +1,13 @@
-"""Conditional sampling: outputs of one request, sampled side by side and weighed, of which one is the answer.
+"""Conditional sampling by sequential Monte Carlo: samples several outputs of one request and responds with one of them.
 
-The target is the model at the request's temperature, given that the output is valid and ends within its limit. Each
-*particle* is a generation of its own, sampled under the mask. Its weight is the product of what the masks left of the
-model's probability, at forced tokens and at the end, too.
+The target is the distribution of the model at the request's temperature, given that the output is valid and ends within
+its token limit. Each sampled output is a *particle*: a separate generation under the mask. For each token of a
+particle, the model gives some probability to all allowed tokens together. The weight of the particle is the product of
+these probabilities, forced tokens and the end of the output included.
 
-Particles run ahead freely. Weights are compared after every token as if all particles took it at the same time: where
-few particles carry all the weight, light ones are cancelled, and copies of heavy ones resume in their place. So the
-answer does not depend on how fast each of them runs.
+Particles advance at different speeds. Their weights are compared at equal numbers of tokens, so the response does not
+depend on the speeds. If few particles have most of the weight, the particles are *resampled*: copies of particles with
+a large weight replace particles with a small weight.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ Report = dict[str, Any]
 
 
 class Particle:
-    """One output, as far as it has been sampled.
+    """A particle: one of the outputs that conditional sampling generates in parallel for a request.
+
+    Args:
+        reports: Reports on the tokens that the particle already has: dicts from `TokenNames.describe`.
+        ended: Finish reason of the output; None while the output goes on.
 
     Attributes:
-        reports: The report of each sampled token, its `probe` included. The last one may be an end that is no token of
-            the output.
-        ended: Why the output ended; None while it goes on.
-        task: Reads the generation.
+        reports: Report (ID and log-probabilities, as plain data) of each token sampled so far. The last report may be
+            for an end token, which is not a token of the output.
+        ended: Finish reason of the output; None while the output goes on.
+        task: Task that reads the outputs of the generation; None for the copy of a particle that had ended.
     """
 
     def __init__(self, reports: list[Report], ended: FinishReason | None = None) -> None:
@@ -52,24 +57,39 @@ class Particle:
 
     @property
     def tokens(self) -> list[Report]:
-        """The reports of the output's own tokens."""
+        """Reports (ID and log-probabilities, as plain data) of the output's tokens, in order, without an end token."""
         return [report for report in self.reports if not report["probe"]["only_end"]]
 
     def over(self, length: int) -> bool:
-        """Return whether nothing follows the first `length` samples."""
+        """Return whether the output has ended and has at most `length` sampled tokens.
+
+        Args:
+            length: Number of sampled tokens, an end token included.
+        """
         return self.ended is not None and len(self.reports) <= length
 
     def known(self, length: int) -> bool:
-        """Return whether it is known what follows the first `length` samples: another one, or nothing."""
+        """Return whether the sampled token at index `length` has arrived from the device, or the output has ended.
+
+        Args:
+            length: Index among the sampled tokens, from 0. An end token counts.
+        """
         return self.ended is not None or len(self.reports) > length
 
 
 class ParticleGroup:
-    """The particles of one request and their weights.
+    """The particles (outputs sampled in parallel) of one request with `conditional_sampling`, and their weights.
+
+    Args:
+        request: The request. It is copied, not changed.
+        generate: Function that starts a generation in the engine and returns an iterator over its outputs.
+        tasks: Task group in which the generations run.
 
     Attributes:
-        length: Number of samples that the weights count.
-        sampled_tokens: Tokens of all particles up to `length`, those of cancelled particles included.
+        particles: The particles, by index.
+        length: Number of sampled tokens per particle that are included in the weights.
+        sampled_tokens: Number of tokens of all particles up to `length`, without end tokens. Tokens of cancelled
+            particles are included.
     """
 
     def __init__(self, request: GenerationRequest, generate: Generate, tasks: asyncio.TaskGroup) -> None:
@@ -86,8 +106,14 @@ class ParticleGroup:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Sample all particles to their ends."""
-        # The first one alone, until its prompt is computed: the others copy its keys and values.
+        """Generate all particles to their ends, and resample them when their weights differ too much.
+
+        In a resampling, copies of particles with a large weight replace particles with a small weight. The particles
+        are resampled when the effective sample size falls below `ess_threshold` times the number of particles. The
+        effective sample size is (sum of the weights)² / (sum of the squared weights). If a generation fails, its
+        RequestError is raised in a task of the task group, which cancels the other tasks and this call.
+        """
+        # The first particle starts alone. When its prompt is computed, the others copy its keys and values.
         self.particles.append(self._start(0, []))
         await self._until(lambda: self.particles[0].known(0))
         self.particles += [self._start(index, []) for index in range(1, self._settings.particles)]
@@ -96,15 +122,20 @@ class ParticleGroup:
             if self._over:
                 return
             self._weigh()
-            if falls_below(self._log_weights, self._settings.resample_below):
+            if falls_below(self._log_weights, self._settings.ess_threshold):
                 await self._until(lambda: self._over or any(len(one.reports) > self.length for one in self.particles))
                 if not self._over:
                     self._resample()
 
     def choose(self) -> tuple[Particle, dict[str, Any]]:
-        """Return one particle by its weight, and the estimates to report with it.
+        """Select one particle (finished output) at random, with a probability proportional to its weight.
 
-        A particle that the limit cut has no weight, unless the limit cut them all.
+        A particle that was truncated at the token limit has weight 0, unless all particles were truncated.
+
+        Returns:
+            The particle, and a dict of estimates for the response: `valid_logprob` (natural logarithm of the mean
+            weight, which estimates the probability of a valid output; None if the mean is 0), `effective_sample_size`,
+            and `other_tokens` (number of tokens sampled for other particles).
         """
         cut = np.array([particle.ended == "length" for particle in self.particles])
         log_weights = np.where(cut, -np.inf, self._log_weights)
@@ -122,7 +153,7 @@ class ParticleGroup:
         return all(particle.over(self.length) for particle in self.particles)
 
     def _weigh(self) -> None:
-        """Count the next sample of every particle that has one."""
+        """Include the next sample of every particle that has one in its weight."""
         for index, particle in enumerate(self.particles):
             if not particle.over(self.length):
                 probe = particle.reports[self.length]["probe"]
@@ -131,7 +162,7 @@ class ParticleGroup:
         self.length += 1
 
     def _resample(self) -> None:
-        """Replace light particles by copies of heavy ones; all weights are equal afterwards."""
+        """Replace particles of small weight by copies of those of large weight. Afterwards all weights are equal."""
         ancestors = resample(self._log_weights, self._uniform(Stream.RESAMPLE))
         self._log_weights[:] = log_mean_weight(self._log_weights)
         for index, ancestor in enumerate(ancestors.tolist()):
@@ -147,7 +178,7 @@ class ParticleGroup:
             self.particles[index] = self._start(index, ancestor.reports[: self.length])
 
     def _start(self, index: int, reports: list[Report]) -> Particle:
-        """Return a particle that goes on behind the tokens of `reports`, with random numbers of its own."""
+        """Return a particle that resumes after the tokens of `reports`, with random numbers of its own."""
         particle = Particle(reports)
         changes = {"choice_index": index, "emitted_token_ids": [report["token_id"] for report in reports]}
         outputs = self._generate(self._request.model_copy(update=changes))
@@ -173,10 +204,19 @@ class ParticleGroup:
 async def sample_conditionally(
     request: GenerationRequest, generate: Generate, tasks: asyncio.TaskGroup, vocabulary: Vocabulary
 ) -> GenerationOutput:
-    """Return the answer of a request with `conditional_sampling`. `generate` is the engine's.
+    """Return the output of a request with `conditional_sampling`, from several generations (particles) of the engine.
 
-    Raises:
-        RequestError: In a task: the generation of a particle failed.
+    If the generation of a particle fails, its RequestError is raised in a task of `tasks`, which cancels this call.
+
+    Args:
+        request: The request.
+        generate: Function that starts a generation in the engine and returns an iterator over its outputs.
+        tasks: Task group in which the generations run.
+        vocabulary: Vocabulary of the model.
+
+    Returns:
+        The whole output of the selected particle, with the estimates of `ParticleGroup.choose` in
+        `conditional_sampling`. `reports` is empty unless the request has `logprobs` or `diagnostics`.
     """
     group = ParticleGroup(request, generate, tasks)
     await group.run()

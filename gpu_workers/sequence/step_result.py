@@ -1,4 +1,4 @@
-"""What a forward pass leaves behind for one sequence: hidden states, and tokens drawn from them on the device."""
+"""Results of one sequence's last forward pass: hidden states, and tokens that the device sampled from them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from gpu_workers.sequence.drafts import Draft
 
 
 class StepResult:
-    """The positions of the last forward pass that tokens can still be drawn at.
+    """Results of one sequence's last forward pass: hidden states from which the next tokens can be sampled.
 
-        token           last   d1   d2          the last token of the sequence and its drafts
+        token           last   d1   d2          the last token of the sequence and its drafts (proposed next tokens)
         hidden state    h0     h1   h2
 
-    `hidden_state` [H] belongs to the sequence's last token; None: it has to be computed. While the tokens appended are
-    the ones drafted, the next hidden state is there already. `drafts`: those that may still come true.
+    The next token is sampled from h0. If it equals d1, h1 becomes `hidden_state`, and the token after d1 is sampled
+    from h1 without a forward pass.
+
+    Attributes:
+        hidden_state: Hidden state of the sequence's last token, [H]; None if a forward pass must compute it.
     """
 
     def __init__(self) -> None:
@@ -26,26 +29,51 @@ class StepResult:
         self._drawn: deque[int] = deque()
 
     def put(self, hidden_states: Tensor, drafts: Iterable[Draft]) -> None:
-        """hidden_states [1 + k, H]: of the last token and the first k `drafts`."""
+        """Store the hidden states of a forward pass, and drop all earlier results.
+
+        Args:
+            hidden_states: Hidden states [1 + k, H] of the last token and the first k drafts.
+            drafts: Drafts (proposed next tokens) of the sequence. Those after the first k were not in the forward pass
+                and are dropped.
+        """
         self.hidden_state = hidden_states[0]
         self._ahead = deque(zip(drafts, hidden_states[1:], strict=False))
         self._drawn.clear()
 
     def put_drawn(self, token_ids: Iterable[int]) -> None:
-        """The next tokens, drawn from the hidden states."""
+        """Store tokens that the device has sampled from the hidden states.
+
+        Args:
+            token_ids: The next tokens of the sequence, in order. The sequence has not appended them yet.
+        """
         self._drawn = deque(token_ids)
 
     @property
     def drafts(self) -> list[Draft]:
+        """Drafts (proposed next tokens) that can still be accepted, in order.
+
+        The first one is for the position after the last token.
+        """
         return [draft for draft, _ in self._ahead]
 
     @property
     def drawn(self) -> int | None:
-        """The next token, where it was drawn on the device."""
+        """The next token of the sequence, if the device has sampled it; None otherwise."""
         return self._drawn[0] if self._drawn and self.hidden_state is not None else None
 
     def advance(self, token_id: int) -> bool:
-        """The sequence has one more token. Whether it was the draft, so that its hidden state is there."""
+        """Advance the results by one token that was appended to the sequence, and verify the draft for its position.
+
+        The acceptance rate of the draft is updated.
+
+        Args:
+            token_id: The appended token.
+
+        Returns:
+            True if the token equals the draft (proposed token) for its position; then `hidden_state` belongs to the
+            token. False if the token differs or if there is no draft; then `hidden_state` is None, and the other drafts
+            are dropped.
+        """
         self.hidden_state = None
         if self._drawn and self._drawn.popleft() != token_id:
             self._drawn.clear()
@@ -62,7 +90,7 @@ class StepResult:
         return drafted
 
     def clear(self) -> None:
-        """Everything has to be computed again."""
+        """Drop all hidden states, drafts and sampled tokens: a forward pass must compute the last token again."""
         self.hidden_state = None
         self._ahead.clear()
         self._drawn.clear()

@@ -1,7 +1,9 @@
-"""A small second model that drafts for the first: under the grammar's mask, for all rows together.
+"""A second, smaller model that proposes drafts (next tokens to verify) for the sequences of the target model.
 
-It has a KV pool of its own with the same slots. What a slot of it holds is compared with the sequence's tokens before
-each use, so rejected drafts, rollbacks and new owners of a slot need no message.
+All sequences are processed in one batch, under the masks of their grammars. The draft model has its own KV cache, with
+one slot for each slot of the target's KV cache. Before each use of a slot, its tokens are compared with the tokens of
+the sequence, and only the tokens after the common prefix are computed. So the draft model needs no message about
+rejected drafts, rollbacks or a new owner of a slot.
 """
 
 from __future__ import annotations
@@ -21,10 +23,15 @@ from gpu_workers.speculative.logits_drafter import LogitsDrafter, Row, common_le
 
 
 class DraftModel(LogitsDrafter):
-    """Proposes drafts with a model that has the target's tokenizer.
+    """Proposes drafts (next tokens to verify) with a second, smaller model that has the target model's tokenizer.
 
-    `draft_to_target`: int64 [k], ascending, the target's ids that the model may propose: a pruned vocabulary, whose
-    columns alone are computed; None: all of them.
+    The constructor raises UnsupportedModelError if `draft_to_target` is empty or has unknown token IDs.
+
+    Args:
+        loaded: The draft model.
+        config: Settings of the engine.
+        draft_to_target: Token IDs that the draft model may propose, int64 [k], ascending. Logits are computed only for
+            these tokens. None: all tokens.
     """
 
     def __init__(
@@ -32,18 +39,22 @@ class DraftModel(LogitsDrafter):
     ) -> None:
         limit = loaded.head.token_limit
         ids = np.arange(limit) if draft_to_target is None else draft_to_target
-        super().__init__(ids, limit, loaded.max_length, config)
+        super().__init__(ids, limit, loaded.max_model_len, config)
         self._loaded = loaded
-        self._chunk = config.prefill_chunk
+        self._chunk = config.long_prefill_token_threshold
         self._columns = None if draft_to_target is None else torch.from_numpy(ids).to(loaded.pool.device)
         self._held: dict[int, list[int]] = {}
 
     def _first(self, rows: list[Row]) -> tuple[list[Row], Tensor]:
-        """Feeds what is missing, a chunk at most; alive is who is complete then."""
+        """Feed the missing tokens of each sequence, at most one chunk.
+
+        Returns:
+            Sequences without missing tokens, and their logits [n, k].
+        """
         alive, scheduled = [], []
         for row in rows:
             tokens = row.token_ids
-            # At least the last one is fed again, for its hidden state.
+            # At least the last token is processed again, for its hidden state.
             past = common_length(self._held.get(row.slot, []), tokens, len(tokens) - 1)
             chunk = tokens[past : past + self._chunk]
             complete = past + len(chunk) == len(tokens)
@@ -70,7 +81,22 @@ class DraftModel(LogitsDrafter):
 
 
 def load_draft_model(config: EngineConfig, target: LoadedModel) -> DraftModel | None:
-    """The draft model that `config` names, if it names one. Raises UnsupportedModelError when it does not fit."""
+    """Load the draft model that the config names.
+
+    Raises OSError if the file `draft_vocabulary` cannot be read, and ValueError if it is not a JSON list of integers.
+
+    Args:
+        config: Settings of the engine. `draft_vocabulary` names a JSON file with the token IDs that may be proposed;
+            None: all tokens.
+        target: The target model, for which drafts are proposed.
+
+    Returns:
+        The draft model; None if the config names none.
+
+    Raises:
+        UnsupportedModelError: The draft model has another tokenizer, the engine cannot run it, or the file has unknown
+            token IDs or none.
+    """
     if config.draft_model is None:
         return None
     loaded = load(config.draft_model, config)

@@ -1,14 +1,19 @@
-"""EAGLE-3 in the engine: the target's passes leave features behind, and the head drafts from them.
+"""Drafts (proposed next tokens) of an EAGLE-3 head, which predicts tokens from the target model's hidden states.
 
-    tokens            t0   t1   t2   t3   t4         t4 is pending: the target's next step feeds it
-    target's slot     f0   f1   f2   f3              features, written by the target's layers as keys and values are
-    head's slot       h0   h1   h2   h3   h4 ..      of feature and next token; from h4 on: of its own outputs
+A *feature* is one vector per token, made of the target's hidden states before three of its layers (`eagle_head`). Each
+forward pass of the target writes the features of its tokens. In this example, the target has processed t0 to t3, and
+t4 is the last token of the sequence:
 
-Where steps are captured, the head drafts in them (`device_step.drafts`), and what is here serves the other rows.
+    tokens            t0   t1   t2   t3   t4
+    target's slot     f0   f1   f2   f3              features, at the positions of keys and values
+    head's slot       h0   h1   h2   h3   h4 ..      outputs of the head: h3 from f3 and t4, h4 from h3 and draft 1
 
-The head has a KV pool of its own. As with a draft model, what a slot of it holds is compared with the sequence's
-tokens before each use. Pending tokens that a grammar forced, and drafts that others made, have no features yet: the
-head goes over them as it goes over its own drafts.
+The head has its own KV cache, with one slot for each slot of the target's KV cache. Before each use of a slot, its
+tokens are compared with the tokens of the sequence, as for a draft model. A token that the target has not processed has
+no feature; the head reads its own last output instead.
+
+If decode steps run on the device, the head can draft inside them (`device_step.drafts`). This module drafts for all
+other sequences.
 """
 
 from __future__ import annotations
@@ -29,18 +34,36 @@ from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.eagle_head import EagleHead, load_eagle_head
 from gpu_workers.speculative.logits_drafter import LogitsDrafter, Row, common_length
 
+# Maximum number of pending tokens, drafts included.
+#
+# With more, the head is too far from the last feature to be useful.
 _LONGEST_PENDING = 8
-"""After more pending tokens, drafts included, the head is too far from the last feature to be worth its time."""
 
 
 class EagleDrafter(LogitsDrafter):
-    """Proposes drafts with an EAGLE-3 head. Makes the target write features: one head for a loaded model."""
+    """Proposes drafts (next tokens to verify) with an EAGLE-3 head, for the sequences of a target model.
+
+    A *feature* is one vector per token, made of hidden states of the target model. The constructor adds hooks to the
+    target, so that each of its forward passes writes features; a loaded model can have one head only. The constructor
+    raises UnsupportedModelError if the head does not fit the target.
+
+    Args:
+        head: The head. It is moved to the target's device and dtype.
+        target: The target model.
+        config: Settings of the engine.
+
+    Attributes:
+        head: The head, on the target's device.
+        features: Features that the target writes, [slots + 1, positions, H]: one per position of each slot. The last
+            slot belongs to no sequence.
+        pool: KV cache of the head, with as many slots as the target's.
+    """
 
     def __init__(self, head: EagleHead, target: LoadedModel, config: EngineConfig) -> None:
-        super().__init__(head.token_ids.cpu().numpy(), target.head.token_limit, target.max_length, config)
+        super().__init__(head.token_ids.cpu().numpy(), target.head.token_limit, target.max_model_len, config)
         self.head = head.to(device=target.model.device, dtype=target.model.dtype)
         self.features = record_features(target, self.head)
-        self._chunk = config.prefill_chunk
+        self._chunk = config.long_prefill_token_threshold
         self.pool = KVPool(
             layers=1,
             slots=target.pool.slots,
@@ -51,16 +74,26 @@ class EagleDrafter(LogitsDrafter):
             device=target.pool.device,
         )
         self._held: dict[int, list[int]] = {}
+        # By slot: output of the head, [H], that replaces the feature of the last token. `_ends` has its position.
         self._outputs: dict[int, Tensor] = {}
-        """By slot: what stands in for the feature of the last token taken in, [H]; and its position in `_ends`."""
         self._ends: dict[int, int] = {}
+        # By slot: drafts of a captured step, which follow the tokens in `_held`.
         self._ready: dict[int, list[int]] = {}
-        """By slot: what a captured step has drafted behind the tokens that `_held` names."""
 
     def begin_round(self, sequence: Sequence) -> bool:
-        """Whether a captured step may draft behind the sequence's tokens: the head's slot holds all that is before.
+        """Prepare the head to draft for a sequence inside a decode step on the device, if three conditions are met.
 
-        If so, what comes behind is that step's to write.
+        - The acceptance rate of the head's drafts for this sequence is at least `draft_cost`.
+        - Drafts of this sequence are greedy.
+        - The head's KV slot has the tokens of the sequence up to, and including, the first token that the step
+          processes.
+
+        Args:
+            sequence: A sequence of the step.
+
+        Returns:
+            True if the conditions are met. The step must then let the head draft, which overwrites the later positions
+            of the head's KV slot.
         """
         rate, known = self._rates.get(sequence), sequence.length + 1
         if sequence.slot is None or rate is None or rate.value < self._cost or self._draws(sequence):
@@ -71,17 +104,30 @@ class EagleDrafter(LogitsDrafter):
         return True
 
     def keep(self, sequence: Sequence, drawn: list[int], drafts: list[int]) -> None:
-        """Takes what a captured step has drafted behind the sequence's tokens and those that it has drawn."""
+        """Store drafts that the head made inside a decode step on the device, for the next `propose`.
+
+        Args:
+            sequence: The sequence.
+            drawn: Tokens that the step has sampled. They are not in `sequence.token_ids` yet.
+            drafts: Token IDs of the drafts, in order. They follow the tokens in `drawn`.
+        """
         if sequence.slot is not None:
             self._held[sequence.slot] = [*sequence.token_ids, *drawn]
             self._ready[sequence.slot] = drafts
 
     def propose(self, sequences: list[Sequence]) -> None:
-        """Drafts made by a captured step first: they cost nothing any more."""
+        """Set the `drafts` (proposed next tokens) of sequences.
+
+        If `keep` has stored drafts from the last decode step on the device, these drafts are used. For the other
+        sequences, the head makes new drafts.
+
+        Args:
+            sequences: Running sequences with slots; changed in place.
+        """
         super().propose([sequence for sequence in sequences if not self._propose_ready(sequence)])
 
     def _propose_ready(self, sequence: Sequence) -> bool:
-        """Proposes what is ready; False where there is nothing, or where drafts of others go before."""
+        """Propose the drafts of a captured step. Return False if there are none, or if other drafts precede them."""
         assert sequence.slot is not None
         ready = self._ready.pop(sequence.slot, None)
         if ready is None or self._held[sequence.slot] != sequence.token_ids:
@@ -92,7 +138,7 @@ class EagleDrafter(LogitsDrafter):
             return False
         for token_id in ready[: row.room]:
             row.worth *= row.rate.value
-            ends = row.worth < self._cost or token_id in sequence.ending_token_ids
+            ends = row.worth < self._cost or token_id in sequence.text.ending_token_ids
             if ends or not self._add(row, Draft(token_id, row.rate)):
                 break
         if row.drafts:
@@ -100,7 +146,7 @@ class EagleDrafter(LogitsDrafter):
         return True
 
     def _first(self, rows: list[Row]) -> tuple[list[Row], Tensor]:
-        """Takes in the tokens whose feature is new, a chunk at most, and then those that are pending."""
+        """Run the head over tokens with new features, at most one chunk, then over pending tokens."""
         rows = [row for row in rows if row.sequence.length > 0]
         scheduled, alive = [], []
         for row in sorted(rows, key=lambda row: row.slot):
@@ -128,7 +174,7 @@ class EagleDrafter(LogitsDrafter):
         return self._logits(rows)
 
     def _go_over(self, rows: list[Row], token_ids: list[int]) -> None:
-        """One more token of each row, which the target has not seen; slots ascend."""
+        """Run the head over one more token per sequence, which the target has not processed. Slots ascend."""
         scheduled = [
             ScheduledTokens(row.slot, self._ends[row.slot], [token_id], wanted=1)
             for row, token_id in zip(rows, token_ids, strict=True)
@@ -136,7 +182,7 @@ class EagleDrafter(LogitsDrafter):
         self._take_in(scheduled, [], torch.stack([self._outputs[row.slot] for row in rows]))
 
     def _take_in(self, decode: list[ScheduledTokens], chunks: list[ScheduledTokens], features: Tensor | None) -> None:
-        """A pass of the head; `features` [T, H] in the order of the tokens, None: those that the target wrote."""
+        """Run the head. `features` [T, H] have the order of the tokens; None: the target has written them."""
         flat, plan, kept = lay_out(self.pool, decode, chunks)
         if features is None:
             features = self.features[plan.slots, plan.positions]
@@ -150,7 +196,14 @@ class EagleDrafter(LogitsDrafter):
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
-    """The layers of a transformers model. Raises UnsupportedModelError where they are not in `layers`."""
+    """Return the decoder layers of a transformers model, first layer first.
+
+    Args:
+        model: The model.
+
+    Raises:
+        UnsupportedModelError: The base model has no module list `layers`.
+    """
     layers = getattr(model.base_model, "layers", None)
     if not isinstance(layers, nn.ModuleList):
         raise UnsupportedModelError(f"{type(model).__name__}: an EAGLE-3 head needs a model with a list `layers`")
@@ -158,10 +211,20 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def record_features(target: LoadedModel, head: EagleHead) -> Tensor:
-    """From now on every pass of the target writes features into its pool; returns where, [slots + 1, length, H].
+    """Make every forward pass of the target model write features for an EAGLE-3 head into a new tensor.
 
-    Before each layer that the head names, its input is noted; before the last of them, features are made and written
-    to the places that the step's attention plan names: so they are part of a captured step, too.
+    A *feature* is one vector per token, made of the inputs of the layers `head.layers`. A hook before each of these
+    layers records its input. The hook before the last of them computes the features, and writes them at the slots and
+    positions of the step's tokens. Steps in CUDA graphs write features, too.
+
+    UnsupportedModelError is raised if the target model has no list `layers`.
+
+    Args:
+        target: The target model. Hooks are added to its layers, and the tensor belongs to its KV cache.
+        head: The head, on the target's device.
+
+    Returns:
+        The features, [slots + 1, positions, H]. The last slot belongs to no sequence.
     """
     written = target.pool.keep_features(head.hidden_size)
     noted: list[Tensor] = []
@@ -169,7 +232,7 @@ def record_features(target: LoadedModel, head: EagleHead) -> Tensor:
     def note(layer: int) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def hook(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             if layer == head.layers[0]:
-                noted.clear()  # a pass before may have failed half-way
+                noted.clear()  # an earlier pass may have failed half-way
             noted.append(arguments[0] if arguments else keywords["hidden_states"])
             if layer == head.layers[-1]:
                 plan: AttentionPlan = keywords["attention_plan"]
@@ -184,7 +247,17 @@ def record_features(target: LoadedModel, head: EagleHead) -> Tensor:
 
 
 def load_eagle(config: EngineConfig, target: LoadedModel) -> EagleDrafter | None:
-    """The head that `config` names, if it names one. Raises UnsupportedModelError when it does not fit the target."""
+    """Load the EAGLE-3 head that the config names, and prepare the target model for it.
+
+    UnsupportedModelError is raised if the head's files are invalid or do not fit the target model.
+
+    Args:
+        config: Settings of the engine.
+        target: The target model. From now on, its forward passes write features (inputs of the head).
+
+    Returns:
+        The drafter; None if the config names no head.
+    """
     if config.eagle_head is None:
         return None
     settings = target.model.config.get_text_config()

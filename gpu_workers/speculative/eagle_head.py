@@ -1,13 +1,17 @@
-"""The draft head of EAGLE-3 in its published layout, read from safetensors (Li et al. 2025, arXiv:2503.01840).
+"""The EAGLE-3 draft head in its published layout, read from safetensors (Li et al. 2025, arXiv:2503.01840).
 
-A single layer drafts from the target's own hidden states: `fc` makes one *feature* of those before three of its layers,
-and the layer sees, for each token, its embedding beside the feature of the token before it.
+The head is a single layer that drafts from hidden states of the target model. Its linear map `fc` turns a token's
+hidden states before three of the target's layers into one vector, the *feature*. The layer's input for a token is the
+embedding of the token and the feature of the token before it, concatenated. Its output predicts the next token.
 
-    input      feature of t0, t1     feature of t1, t2     output for t2, d1     output for d1, d2
-    output        t2?                   d1                    d2                    d3
+A draft has no feature, because the target model has not processed it. The layer's output for the token before the draft
+takes the place of the feature. With the tokens t0, t1, t2 and the drafts d1, d2, d3:
 
-What the layer gives stands in for the feature of a draft, which the target has not seen. Its own output projection has
-only the tokens that are worth proposing; `d2t` says how far each one's id is from its column.
+    token               t1             t2             d1               d2
+    vector before it    feature(t0)    feature(t1)    output for t2    output for d1
+    predicts            (t2)           d1             d2               d3
+
+The output projection covers only tokens that are worth proposing: column i is the token ID `i + d2t[i]`.
 """
 
 from __future__ import annotations
@@ -30,16 +34,22 @@ from transformers.utils.hub import cached_file
 from gpu_workers.model.attention import AttentionPlan, slot_attention
 from gpu_workers.model.loader import UnsupportedModelError
 
+# Attention: module, query [B, heads, T, D], keys and values [B, kv_heads, T, D] -> [B, T, heads * D].
 Attend = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
-"""Attention: a module, query [B, heads, T, D], keys and values [B, kv_heads, T, D] -> [B, T, heads * D]."""
 
+# Settings of later variants that change the arithmetic. This implementation does not support them.
 _UNKNOWN = ("fc_norm", "norm_before_fc", "norm_output")
-"""Settings of later variants that change the arithmetic, and that this head does not have."""
 _EMBEDDINGS = "embed_tokens.weight"
 
 
 class EagleAttention(nn.Module):
-    """Attention whose input is twice as wide as its output: an embedding beside a feature."""
+    """Attention of an EAGLE-3 head. Its input is twice as wide as its output: an embedding and a feature, concatenated.
+
+    A *feature* is a vector made of the target model's hidden states at one token.
+
+    Args:
+        config: Configuration of the head, as a Llama configuration.
+    """
 
     layer_idx = 0
 
@@ -54,6 +64,17 @@ class EagleAttention(nn.Module):
         self.o_proj = nn.Linear(heads * self.head_dim, config.hidden_size, bias=False)
 
     def forward(self, inputs: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """Compute the attention output.
+
+        Args:
+            inputs: Embeddings and features, concatenated, [B, T, 2 * H].
+            rotation: Cosine and sine of the rotary embedding, each [B, T, head_dim].
+            attend: Attention function. It takes this module, queries [B, heads, T, D], keys and values [B, kv_heads, T,
+                D], and returns [B, T, heads * D].
+
+        Returns:
+            Output [B, T, H].
+        """
         shape = (*inputs.shape[:-1], -1, self.head_dim)
         query, key, value = (
             project(inputs).view(shape).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -63,7 +84,14 @@ class EagleAttention(nn.Module):
 
 
 class EagleLayer(nn.Module):
-    """The only layer. `norm_before_residual`: the normed feature, not the feature, is what the layer adds to."""
+    """The only layer of an EAGLE-3 head: attention, then an MLP, as in Llama.
+
+    The residual connection around the attention adds its output to the feature, or to the normalized feature if the
+    configuration sets `norm_before_residual`.
+
+    Args:
+        config: Configuration of the head, as a Llama configuration.
+    """
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -75,6 +103,19 @@ class EagleLayer(nn.Module):
         self._norm_before_residual = bool(getattr(config, "norm_before_residual", False))
 
     def forward(self, embedded: Tensor, features: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """Run the layer.
+
+        Args:
+            embedded: Embeddings of the tokens, [B, T, H].
+            features: For each token, the feature (made of the target's hidden states) of the token before it, [B, T,
+                H].
+            rotation: Cosine and sine of the rotary embedding, each [B, T, head_dim].
+            attend: Attention function. It takes the attention module, queries [B, heads, T, D], keys and values [B,
+                kv_heads, T, D], and returns [B, T, heads * D].
+
+        Returns:
+            Output [B, T, H].
+        """
         normed = self.hidden_norm(features)
         residual = normed if self._norm_before_residual else features
         inputs = torch.cat([self.input_layernorm(embedded), normed], -1)
@@ -83,9 +124,22 @@ class EagleLayer(nn.Module):
 
 
 class EagleHead(nn.Module):
-    """An EAGLE-3 head of a target with `target_layers` layers and hidden states of `target_width`.
+    """An EAGLE-3 draft head: proposes next tokens from hidden states of the target model.
 
-    `embeddings`: the target's, which the head uses unless its file has its own. Raises UnsupportedModelError.
+    The constructor raises UnsupportedModelError if the configuration is not supported.
+
+    Args:
+        config: Configuration of the head.
+        target_layers: Number of layers of the target model.
+        target_width: Size of the target's hidden states.
+        embeddings: Input embeddings of the target. The head uses them unless its file has its own.
+
+    Attributes:
+        vocabulary: Size of the target's vocabulary.
+        kv_heads: Number of key and value heads.
+        head_dim: Size of an attention head.
+        layers: Indices of the target's layers before which hidden states are taken, ascending.
+        hidden_size: Size H of features and outputs.
     """
 
     def __init__(self, config: LlamaConfig, target_layers: int, target_width: int, embeddings: nn.Module) -> None:
@@ -94,8 +148,8 @@ class EagleHead(nn.Module):
         self.vocabulary = config.vocab_size
         self.kv_heads = int(config.num_key_value_heads or config.num_attention_heads)
         self.head_dim = int(config.head_dim or config.hidden_size // config.num_attention_heads)
+        # Indices of the target's layers before which the hidden states for a feature are taken.
         self.layers = feature_layers(config, target_layers)
-        """Before which of the target's layers the hidden states are taken that make a feature."""
         self.hidden_size = hidden = config.hidden_size
         tokens = getattr(config, "draft_vocab_size", None) or config.vocab_size
         self.fc = nn.Linear(len(self.layers) * target_width, hidden, bias=False)
@@ -104,46 +158,83 @@ class EagleHead(nn.Module):
         self.lm_head = nn.Linear(hidden, tokens, bias=False)
         self.register_buffer("d2t", torch.zeros(tokens, dtype=torch.int64))
         self._rotary = LlamaRotaryEmbedding(config)
-        self._embed = [embeddings]  # in a list: it is the target's, not a part of this module
+        self._embed = [embeddings]  # in a list, so that the target's module is not registered in this one
 
     @property
     def token_ids(self) -> Tensor:
-        """The target's ids of the columns, int64 [k]."""
+        """Token ID, in the target's vocabulary, of each column of the logits, int64 [k], ascending."""
         offsets: Tensor = self.d2t  # type: ignore[assignment]
         return torch.arange(len(offsets), device=offsets.device) + offsets
 
     def use_embeddings(self, weight: Tensor) -> None:
-        """Embeddings of the head's own, [V, H]."""
+        """Replace the target's input embeddings by the head's own.
+
+        Args:
+            weight: Embedding of each token of the target's vocabulary, [V, H].
+        """
         where: Any = self._embed[0].weight.device
         self._embed = [nn.Embedding.from_pretrained(weight.to(where))]
 
     def features(self, hidden_states: list[Tensor]) -> Tensor:
-        """The features of tokens: the target's hidden states [.., width] before each of `layers` -> [.., H]."""
+        """Return the features of tokens: one vector per token, made of hidden states of the target model.
+
+        Args:
+            hidden_states: Hidden states of the target before each layer of `layers`, in this order, each [.., target
+                width].
+
+        Returns:
+            Features [.., H].
+        """
         return self.fc(torch.cat(hidden_states, -1))
 
     def forward(self, token_ids: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """token_ids int64 [B, T], each with the feature [B, T, H] of the token before it -> outputs [B, T, H].
+        """Run the head.
 
-        `positions` int64 [B, T] are those of the tokens before, as published heads are trained.
+        Args:
+            token_ids: Tokens, int64 [B, T].
+            features: For each token, the feature (made of the target's hidden states) of the token before it, [B, T,
+                H].
+            positions: For each token, the position of the token before it, int64 [B, T]. Published heads are trained
+                with these positions.
+            attend: Attention function. It takes the attention module, queries [B, heads, T, D], keys and values [B,
+                kv_heads, T, D], and returns [B, T, heads * D].
+
+        Returns:
+            Outputs [B, T, H]. They are the inputs of `logits`, and take the place of features after the last token.
         """
         embedded = self._embed[0](token_ids).to(features.dtype)
         return self.midlayer(embedded, features, self._rotary(features, positions), attend)
 
     def over_slots(self, token_ids: Tensor, features: Tensor, plan: AttentionPlan) -> Tensor:
-        """The same for a step's tokens [T] and features [T, H] -> [T, H], over the slots of `plan`.
+        """Run the head on the tokens of one step, with attention over slots of the head's KV cache.
 
-        Where the target overflowed, that row's request ends; what is in the pool, others look at as well.
+        Features that are not finite are replaced by 0: a NaN in a slot of the KV cache would spoil later requests.
+
+        Args:
+            token_ids: Tokens, int64 [T].
+            features: For each token, the feature (made of the target's hidden states) of the token before it, [T, H].
+            plan: Cache reads and writes of the step. For each token, it has the position of the token before it.
+
+        Returns:
+            Outputs [T, H].
         """
         features = torch.where(features.isfinite(), features, 0)
         return self(token_ids[None], features[None], plan.positions[None], _slots_attend(plan))[0]
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Outputs [.., H] -> [.., k]: of the tokens `token_ids`, two after the feature's."""
+        """Return the logits of the next token after each input token.
+
+        Args:
+            outputs: Outputs of the head for the input tokens, [.., H].
+
+        Returns:
+            Logits [.., k] of the tokens that the head can propose (`token_ids`).
+        """
         return self.lm_head(self.norm(outputs))
 
 
 def _slots_attend(plan: AttentionPlan) -> Attend:
-    """The head's attention over the slots of `plan`."""
+    """Return an attention function over the slots of `plan`."""
 
     def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         output, _ = slot_attention(module, query, key, value, None, attention_plan=plan)
@@ -153,7 +244,19 @@ def _slots_attend(plan: AttentionPlan) -> Attend:
 
 
 def feature_layers(config: PretrainedConfig, target_layers: int) -> list[int]:
-    """The layers that the configuration names, or the published choice: one early, one in the middle, one late."""
+    """Return the indices of the target's layers before which hidden states are taken for an EAGLE-3 head.
+
+    Args:
+        config: Configuration of the head, which may name the layers.
+        target_layers: Number of layers of the target model.
+
+    Returns:
+        The layers that the configuration names, ascending. If it names none: the published choice of an early, a middle
+        and a late layer.
+
+    Raises:
+        UnsupportedModelError: The configuration names layers that do not exist or do not ascend.
+    """
     nested = getattr(config, "eagle_config", None) or {}
     key = "eagle_aux_hidden_state_layer_ids"
     named = getattr(config, key, None) or nested.get(key)
@@ -164,7 +267,21 @@ def feature_layers(config: PretrainedConfig, target_layers: int) -> list[int]:
 
 
 def load_eagle_head(name: str, target_layers: int, target_width: int, embeddings: nn.Module) -> EagleHead:
-    """Reads the head in the folder or of the Hugging Face id `name`. Raises UnsupportedModelError, by tensor name."""
+    """Load an EAGLE-3 draft head in its published layout.
+
+    Args:
+        name: Folder or Hugging Face ID with `config.json` and `model.safetensors`.
+        target_layers: Number of layers of the target model.
+        target_width: Size of the target's hidden states.
+        embeddings: Input embeddings of the target, weight [V, H]; H is the head's hidden size.
+
+    Returns:
+        The head, in evaluation mode.
+
+    Raises:
+        UnsupportedModelError: A file or tensor is missing, unknown or has a wrong shape, or the configuration is not
+            supported. The message names the reason.
+    """
     settings, _ = PretrainedConfig.get_config_dict(name)
     file = cached_file(name, "model.safetensors", _raise_exceptions_for_missing_entries=False)
     if not settings or file is None:
@@ -176,7 +293,16 @@ def load_eagle_head(name: str, target_layers: int, target_width: int, embeddings
 
 
 def read_weights(head: EagleHead, weights: dict[str, Tensor]) -> None:
-    """Takes the tensors of a file. Raises UnsupportedModelError naming what is missing, unknown or of another shape."""
+    """Load the tensors of a file into an EAGLE-3 head, in place.
+
+    Args:
+        head: The head.
+        weights: Tensors by name, in the published layout; not changed.
+
+    Raises:
+        UnsupportedModelError: A tensor is missing, unknown or has a wrong shape, or `d2t` and `t2d` name different
+            token IDs. The message names the reason.
+    """
     weights = dict(weights)
     expected: dict[str, Any] = {key: tuple(tensor.shape) for key, tensor in head.state_dict().items()}
     known = weights.pop("t2d", None)
@@ -201,7 +327,7 @@ def read_weights(head: EagleHead, weights: dict[str, Tensor]) -> None:
 
 
 def _check_ids(head: EagleHead, known: Tensor | None) -> None:
-    """`d2t` must give ascending ids of the vocabulary, and `t2d`, bool [V], the same ones."""
+    """Check that `d2t` gives ascending token IDs, and that `t2d`, bool [V], selects the same tokens."""
     ids, tokens = head.token_ids, head.vocabulary
     if not len(ids) or ids[0] < 0 or ids[-1] >= tokens or bool((ids[1:] <= ids[:-1]).any()):
         raise UnsupportedModelError(f"EAGLE-3 head: d2t does not give ascending token ids from 0 to {tokens - 1}")

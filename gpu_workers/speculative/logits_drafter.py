@@ -1,9 +1,11 @@
-"""Drafts from logits, one token after another for all rows together: the likeliest tokens under the grammar's mask.
+"""Drafts (proposed next tokens) from logits, for all sequences in one batch, one token after another.
 
-They go behind drafts that cost nothing, of forced text and n-grams, in place of those that come true less often.
+Each draft is the most likely token under the grammar's mask (greedy), or is sampled at random (`draft_sampling`). A
+sequence may already have drafts that cost no forward pass, from forced text and n-grams. These come first, up to the
+first one with a lower acceptance rate than drafts from logits.
 
-Greedy drafts are deterministic: the target draws exactly the tokens it would draw without them (Leviathan et al. 2023,
-with a point mass as the draft's choice). Drafts drawn at random (`draft_sampling`) are verified by `verification`.
+With greedy drafts, the target model samples exactly the tokens that it would sample without drafts (Leviathan et al.
+2023, with a point mass as the draft distribution). Randomly sampled drafts are verified by `sampling.verification`.
 """
 
 from __future__ import annotations
@@ -33,9 +35,16 @@ _PRIOR = 0.7
 
 @dataclass(slots=True)
 class Row:
-    """One sequence while drafts are made for it, `drafts` holding the cheaper ones first.
+    """One sequence while drafts (proposed next tokens) are made for it.
 
-    `states`: its grammar's after each of them, `state`: after the last; `worth`: the chance that all of them come true.
+    Attributes:
+        sequence: The sequence.
+        rate: Acceptance rate of drafts from logits, for this sequence.
+        state: Grammar state after all drafts; -1 without a grammar.
+        room: Maximum number of drafts, the existing ones included.
+        worth: Estimated probability that all drafts are accepted.
+        drafts: Drafts from forced text and n-grams, then drafts from logits.
+        states: `states[i]` is the grammar state after `drafts[i]`; -1 without a grammar.
     """
 
     sequence: Sequence
@@ -48,37 +57,53 @@ class Row:
 
     @property
     def slot(self) -> int:
+        """Slot of the KV cache that the sequence owns."""
         assert self.sequence.slot is not None
         return self.sequence.slot
 
     @property
     def token_ids(self) -> list[int]:
-        """The sequence's tokens and the drafts."""
+        """Tokens of the sequence, prompt included, then its drafts."""
         return [*self.sequence.token_ids, *(draft.token_id for draft in self.drafts)]
 
 
 class LogitsDrafter(ABC):
-    """Proposes drafts by logits over a draft vocabulary, whatever they are computed from.
+    """Base class of drafters that compute logits: a draft model or an EAGLE-3 head.
 
-    `token_ids`: int64 [k], ascending, the target's ids that may be proposed. The grammar's mask is mapped through it.
-    Where a state's mask is not known yet, or `draft_masks` is off, what the grammar forbids is proposed as well: that
-    is where a row's drafts end.
+    The logits are for a *draft vocabulary*, a subset of the tokens. Drafts are chosen under the grammar's mask. Without
+    a mask (it is not available yet, or `draft_masks` is off), the chosen token may be disallowed; the drafts of the
+    sequence then end before this token. The constructor raises UnsupportedModelError if the draft vocabulary is empty
+    or has IDs that the target model does not have.
+
+    Args:
+        token_ids: Token IDs that may be proposed (the draft vocabulary), int64 [k], ascending.
+        token_limit: One past the largest token ID of the target model.
+        max_model_len: Maximum number of tokens of a sequence.
+        config: Settings of the engine.
     """
 
-    def __init__(self, token_ids: NDArray[np.int64], token_limit: int, max_length: int, config: EngineConfig) -> None:
+    def __init__(
+        self, token_ids: NDArray[np.int64], token_limit: int, max_model_len: int, config: EngineConfig
+    ) -> None:
         if not len(token_ids) or token_ids.min() < 0 or token_ids.max() >= token_limit:
             raise UnsupportedModelError(f"the draft vocabulary must hold token ids from 0 to {token_limit - 1}")
         self._ids = token_ids
-        self._max_length = max_length
+        self._max_model_len = max_model_len
+        self._config = config
         self._cost = config.draft_cost
-        self._limit = config.max_drafts
-        self._random = config.draft_sampling == "random"
-        self._masks = config.draft_masks
         self._rates: weakref.WeakKeyDictionary[Sequence, AcceptanceRate] = weakref.WeakKeyDictionary()
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence]) -> None:
-        """Adds to the `drafts` of these running sequences, or puts better ones there, as many as are worth it."""
+        """Add drafts from logits to the `drafts` (proposed next tokens) of sequences.
+
+        Earlier drafts of a sequence are kept up to the first one with a lower acceptance rate than drafts from logits.
+        Drafts are added while the estimated probability that all of them are accepted is at least `draft_cost`. If no
+        draft is added to a sequence, its `drafts` do not change.
+
+        Args:
+            sequences: Running sequences with slots; changed in place.
+        """
         rows = [row for sequence in sequences if (row := self._row(sequence)) is not None]
         alive, logits = self._first(rows)
         while alive:
@@ -92,11 +117,14 @@ class LogitsDrafter(ABC):
 
     @abstractmethod
     def _first(self, rows: list[Row]) -> tuple[list[Row], Tensor]:
-        """Takes in what is new in `rows`, drafts too: those that can be gone on with now, and their logits [n, k]."""
+        """Process the new tokens of `rows`, drafts included. Return the rows to extend now, and their logits [n, k]."""
 
     @abstractmethod
     def _next(self, rows: list[Row]) -> Tensor:
-        """Takes in each row's last draft, one of ours; logits [n, k] of what follows. Slots of the rows ascend."""
+        """Process the last draft of each row.
+
+        Return logits [n, k] for the token after it. The slots of `rows` ascend.
+        """
 
     def _row(self, sequence: Sequence) -> Row | None:
         if (rate := self._rates.get(sequence)) is None:
@@ -104,8 +132,10 @@ class LogitsDrafter(ABC):
         if rate.value < self._cost:
             rate.recover()
             return None
-        room = min(self._limit, sequence.draft_room, self._max_length - len(sequence.token_ids) - 1)
-        # What forced text and n-grams gave, for as long as it comes true at least as often as ours.
+        room = min(
+            self._config.num_speculative_tokens, sequence.draft_room, self._max_model_len - len(sequence.token_ids) - 1
+        )
+        # Cheaper drafts are kept up to the first that is accepted less often than drafts from logits.
         better = takewhile(lambda draft: draft.rate is None or draft.rate.value >= rate.value, sequence.drafts)
         drafts, constraint = list(better), sequence.constraint
         if room <= len(drafts):
@@ -115,20 +145,21 @@ class LogitsDrafter(ABC):
             return Row(sequence, rate, -1, room, worth, drafts, [-1] * len(drafts))
         states = [state for _, state in constraint.walk(constraint.state, [draft.token_id for draft in drafts])]
         if len(states) < len(drafts):
-            return None  # its automaton is at work in another thread
+            return None  # another thread uses the automaton
         return Row(sequence, rate, states[-1] if states else constraint.state, room, worth, drafts, states)
 
     def _extend(self, rows: list[Row], logits: Tensor) -> list[Row]:
-        """Adds a token to each row, the likeliest that is allowed or a random one; returns the rows to go on with."""
+        """Add the most likely allowed token, or a random one, to each row. Return the rows to extend further."""
         scores = logits.float().cpu().numpy()
         going_on = []
         for row, score in zip(rows, scores, strict=True):
             constraint = row.sequence.constraint
-            if constraint is not None and self._masks:
-                if (allowed := constraint.known_row(row.state)) is not None:
+            if constraint is not None and self._config.draft_masks:
+                if (allowed := constraint.table.known(row.state)) is not None:
                     score = np.where(self._allowed(allowed), score, -np.inf)
                 elif self._draws(row.sequence):
-                    constraint.row(row.state)  # for the next time: what it forbids could not be verified
+                    # Compute the mask for the next step. Without it, a disallowed draft could not be verified.
+                    constraint.row(row.state)
                     continue
             row.worth *= row.rate.value
             if row.worth < self._cost or (draft := self._choose(row, score)) is None:
@@ -138,7 +169,7 @@ class LogitsDrafter(ABC):
         return going_on
 
     def _add(self, row: Row, draft: Draft) -> bool:
-        """Adds a draft where the grammar goes on with it; whether it does."""
+        """Add a draft if the grammar allows it. Return whether it was added."""
         if (constraint := row.sequence.constraint) is not None:
             if not (path := constraint.walk(row.state, [draft.token_id])):
                 return False
@@ -148,12 +179,12 @@ class LogitsDrafter(ABC):
         return True
 
     def _choose(self, row: Row, score: NDArray[np.float32]) -> Draft | None:
-        """A draft by the masked `score` float32 [k] of the draft vocabulary; None: nothing that goes on.
+        """Return a draft for the masked `score`, float32 [k] over the draft vocabulary; None if there is no draft.
 
-        The likeliest token, but none where that ends the output. A random one is drawn from those that do not: whether
-        there is a draft must not depend on what is drawn.
+        A greedy draft is the most likely token, unless it ends the output. A random draft is sampled from the tokens
+        that do not end the output: whether there is a draft must not depend on the sample.
         """
-        ends = np.isin(self._ids, list(row.sequence.ending_token_ids))
+        ends = np.isin(self._ids, list(row.sequence.text.ending_token_ids))
         if not self._draws(row.sequence):
             best = int(score.argmax())
             return None if ends[best] or score[best] == -np.inf else Draft(int(self._ids[best]), row.rate)
@@ -169,18 +200,25 @@ class LogitsDrafter(ABC):
         return Draft(token_id, row.rate, Proposal(token_id, self._ids, (weights / weights.sum())[0].numpy()))
 
     def _draws(self, sequence: Sequence) -> bool:
-        """Whether drafts of this sequence are drawn at random."""
+        """Return whether drafts of this sequence are sampled at random."""
         sampling = sequence.request.sampling
-        return self._random and sampling.temperature > 0 and sampling.banned_words is None
+        may_draw = sampling.temperature > 0 and sampling.banned_words is None
+        return may_draw and self._config.draft_sampling == "random"
 
     def _allowed(self, row: AllowedTokens) -> NDArray[np.bool_]:
-        """The mask over the draft vocabulary, bool [k]; ids past the mask's width are forbidden."""
+        """Return the mask over the draft vocabulary, bool [k]. IDs beyond the width of the mask are disallowed."""
         words = np.append(row.mask, np.uint32(0))
         word = words[np.minimum(self._ids >> 5, len(row.mask))]
         return (word >> (self._ids & 31).astype(np.uint32)) & 1 != 0
 
 
 def common_length(one: list[int], other: list[int], limit: int) -> int:
-    """How many of the first `limit` items two lists have in common."""
+    """Return the length of the common prefix of two lists of token IDs, at most `limit`.
+
+    Args:
+        one: Token IDs.
+        other: Token IDs.
+        limit: Maximum of the returned length.
+    """
     common = min(len(one), len(other), limit)
     return common if one[:common] == other[:common] else next(i for i in range(common) if one[i] != other[i])

@@ -1,4 +1,4 @@
-"""One request's way through its automaton, by the names of vLLM's `StructuredOutputGrammar` (vLLM 0.29 to 0.33)."""
+"""Grammar state of one request. The method names are those of vLLM's `StructuredOutputGrammar` (vLLM 0.29 to 0.33)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,32 @@ logger = get_logger("vllm.turnstile")
 
 
 class RequestGrammar:
-    """The grammar state after each token of the output, the one before them first: going back is cutting the list.
+    """Grammar state of one request in vLLM: a list with the automaton's state after each number of accepted tokens.
 
         tokens          {   "a  ":  1   <end>
         states      0   4   9   12  13  end
 
-    `end_token_ids`: what ends this request in vLLM: end tokens of the model and stop tokens of the user. They are
-    allowed where the output is complete and nowhere else, but where the grammar leaves nothing but one of them; before
-    `min_tokens` tokens only where nothing else is allowed. `emitted_token_ids`: tokens of this output that came out
-    before, which vLLM takes for a part of the prompt. With `max_tokens` the output is complete within so many tokens,
-    an end token not counted (`finish_within_budget`). Both numbers are of the whole output, emitted tokens included.
+    A rollback truncates the list. End tokens are allowed only where the output is complete, unless the grammar itself
+    allows nothing else. Before `min_tokens` tokens, end tokens are allowed only if nothing else is allowed.
 
-    Raises ValueError for emitted tokens that the grammar does not allow or that end the output already, and
-    RequestError where no output fits into `max_tokens`. Nothing raises later, in the scheduler's thread, where it would
-    be the end of all requests: a grammar that cannot go on (an automaton that has grown past its limits) refuses every
-    token from then on, with which vLLM ends its request as an error; `failed` tells.
+    The constructor raises ValueError if the grammar does not allow `emitted_token_ids`, or if these tokens have already
+    ended the output. It raises RequestError if no output fits into `max_tokens`. The methods catch all errors of the
+    automaton, because an exception in the scheduler's thread would end all requests. After an error (for example, the
+    automaton has exceeded its limits), `failed` is true and every further token is rejected. vLLM then ends the request
+    with an error.
+
+    Args:
+        fsm: Automaton of the grammar.
+        end_token_ids: Tokens that end this request in vLLM: end tokens of the model and stop tokens of the client. If
+            empty, the end tokens of the model.
+        min_tokens: Minimum number of output tokens, emitted ones included.
+        emitted_token_ids: Earlier tokens of this output, which vLLM treats as part of the prompt.
+        max_tokens: Number of tokens within which the output must be complete (`finish_within_budget`). Emitted tokens
+            count, the end token does not. None: the masks do not depend on a token limit.
+        timings: Object that records the durations of operations; None: durations are not shared with other processes.
+
+    Attributes:
+        failed: True after an error. No mask can be computed then, until `reset`.
     """
 
     def __init__(
@@ -58,7 +69,7 @@ class RequestGrammar:
         if max_tokens is not None:
             self._budget = OutputBudget(fsm, emitted_token_ids, max_tokens)
         own = frozenset(fsm.vocabulary.eos_token_ids)
-        # The automaton's own rows say everything where both agree on what ends an output.
+        # If the end tokens of request and automaton are equal, the automaton's masks can be used unchanged.
         self._plain = own == self._end_token_ids and self._min_tokens <= 0
         words = -(-fsm.vocabulary.size // 32)
         self._ends = row_of(self._end_token_ids, words)
@@ -66,7 +77,20 @@ class RequestGrammar:
 
     @classmethod
     def referred(cls, reference: Reference, fsm: TokenFSM, end_token_ids: Collection[int], **settings: Any) -> Self:
-        """The grammar that `reference` asks for; `fsm` is the automaton of its key. `settings` and errors as above."""
+        """Create the grammar state of a request from a reference: the text `turnstile:KEY?settings` in the request.
+
+        ValueError is raised if the grammar does not allow the reference's `emitted_token_ids`, or if these tokens have
+        already ended the output. RequestError is raised if no output fits into the reference's `max_tokens`.
+
+        Args:
+            reference: The parsed reference.
+            fsm: Automaton of the reference's grammar key.
+            end_token_ids: Tokens that end this request in vLLM. If empty, the end tokens of the model.
+            **settings: Further arguments of the constructor.
+
+        Returns:
+            The grammar state, after the reference's `emitted_token_ids`.
+        """
         return cls(
             fsm,
             end_token_ids,
@@ -77,10 +101,18 @@ class RequestGrammar:
         )
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Goes on over `tokens`, or stays and says False where one of them is not allowed.
+        """Advance the grammar state over tokens of the output, if all of them are allowed.
 
-        Anything may follow the end, as vLLM goes on where it ignores end tokens. Such a token counts as accepted:
-        `rollback` takes it back like any other.
+        After the end of the output any token is accepted, because a request may ignore end tokens. `rollback` must
+        count these tokens, too.
+
+        Args:
+            request_id: Not used.
+            tokens: The tokens.
+
+        Returns:
+            True if all tokens were accepted. False if one is disallowed or `failed` is set; the state has then not
+            changed.
         """
         began = time.perf_counter()
         try:
@@ -92,7 +124,16 @@ class RequestGrammar:
         return accepted
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The longest prefix of `tokens` that is allowed here; nothing is allowed after the end."""
+        """Return the longest prefix of `tokens` that the grammar allows after the accepted tokens.
+
+        The grammar state does not change.
+
+        Args:
+            tokens: Tokens that may come next, such as drafts.
+
+        Returns:
+            The allowed tokens; empty after the end of the output, or if `failed` is set.
+        """
         try:
             return [] if self.failed else tokens[: len(self._states_after(tokens))]
         except Exception as error:
@@ -100,9 +141,17 @@ class RequestGrammar:
             return []
 
     def with_forced_tokens(self, drafts: list[int], most: int) -> list[int]:
-        """Drafts for this place: forced tokens, at most `most`, if they are more than the allowed part of `drafts`.
+        """Return drafts (proposed tokens) for the next step: forced tokens, or vLLM's drafts.
 
-        One of the two begins with the other, because no other token is allowed in place of a forced one.
+        A forced token is the only token that the grammar allows. Forced tokens are returned if there are more of them
+        than leading tokens of `drafts` that the grammar allows.
+
+        Args:
+            drafts: Drafts of vLLM.
+            most: Maximum number of forced tokens.
+
+        Returns:
+            Forced tokens, at most `most`, or `drafts` unchanged.
         """
         allowed = self.validate_tokens(drafts)
         if self.failed or len(allowed) >= most:
@@ -115,16 +164,25 @@ class RequestGrammar:
         return forced if len(forced) > len(allowed) else drafts
 
     def rollback(self, num_tokens: int) -> None:
-        """Takes back the last `num_tokens` tokens accepted, those after the end included."""
+        """Roll back the last accepted tokens.
+
+        Args:
+            num_tokens: Number of tokens to roll back, tokens after the end of the output included; 0 changes nothing.
+        """
         if num_tokens > 0:
             del self._states[-num_tokens:]
             if self._budget is not None:
                 self._budget.rollback(num_tokens)
 
     def fill_bitmask(self, bitmask: Tensor, index: int) -> None:
-        """Writes what may come next into a row of `bitmask`, int32 [rows, words] on the host, lowest bit first.
+        """Write the mask of the next token into one row of a token bitmask.
 
-        Tokens past the vocabulary are not allowed.
+        Tokens beyond the vocabulary are disallowed. If the mask cannot be computed, every token is allowed and `failed`
+        is set.
+
+        Args:
+            bitmask: Token bitmask, int32 [rows, words] on the host. The lowest bit of a word is its first token.
+            index: Row of the bitmask.
         """
         began = time.perf_counter()
         row = bitmask[index].numpy()
@@ -133,24 +191,25 @@ class RequestGrammar:
             row[: len(mask)] = mask.view(np.int32)
             row[len(mask) :] = 0
         except Exception as error:
-            row[:] = -1  # as vLLM fills it where a grammar has come to its end
+            row[:] = -1  # as vLLM does after the end of a grammar
             self._fail(error)
         self._timings.fill.note(time.perf_counter() - began)
 
     def is_terminated(self) -> bool:
-        """Whether anything may come: behind the end, and where the grammar cannot go on."""
+        """Return whether no mask applies, because the output has ended or `failed` is set."""
         return self.failed or self._states[-1] == self._fsm.end_state
 
     def reset(self) -> None:
+        """Roll back all accepted tokens, except the constructor's `emitted_token_ids`, and set `failed` to false."""
         self.failed = False
         del self._states[1:]
         if self._budget is not None:
             self._budget.reset()
 
     def _fail(self, error: Exception) -> None:
-        """Ends this request and nothing else."""
+        """Mark this request as failed, and log the error."""
         self.failed = True
-        logger.error("the grammar %s cannot go on", self._fsm.key, exc_info=error)
+        logger.error("grammar failed: key=%s", self._fsm.key, exc_info=error)
 
     def _accept(self, tokens: list[int]) -> bool:
         after = self._states_after(tokens)
@@ -177,7 +236,7 @@ class RequestGrammar:
         return others if len(self._states) <= self._min_tokens else others | ends
 
     def _states_after(self, tokens: Sequence[int]) -> list[int]:
-        """The state after each of `tokens`, as far as they are allowed; none after the one that ends the output."""
+        """Return the state after each of `tokens`, up to a disallowed one or the one that ends the output."""
         state, after = self._states[-1], []
         for token_id in tokens:
             if state == self._fsm.end_state:

@@ -1,4 +1,4 @@
-"""The text that stands for a compiled grammar in a request to vLLM's engine: `turnstile:KEY?min_tokens=2&...`."""
+"""References: the text that names a compiled grammar in a request to vLLM, `turnstile:KEY?min_tokens=2&...`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from urllib.parse import parse_qsl, urlencode
 
 from grammar_workers.artifacts.artifact import is_key
 
+# Prefix of a `grammar` text that is a reference.
 SCHEME = "turnstile:"
-"""Begins the text of a `grammar` that names an artifact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The key of an artifact, and what one request adds to it.
+    """A reference to a compiled grammar, with settings of one request. `str` gives its text, `turnstile:KEY?settings`.
 
-    `emitted_token_ids`: tokens that came out already and are part of the prompt now; `min_tokens` and `max_tokens`
-    count them. `max_tokens`: the output is complete within so many tokens, an end token not counted
-    (`finish_within_budget`); None: it need not be. `finish_within_budget`: asks vLLM's API process, which knows the
-    request's own number, to set it; no reference that comes to the engine has it.
+    Attributes:
+        key: Grammar key, 64 hexadecimal digits.
+        min_tokens: Minimum number of output tokens, emitted ones included.
+        emitted_token_ids: Earlier tokens of this output, which are part of the prompt now.
+        max_tokens: Number of tokens within which the output must be complete (`finish_within_budget`). Emitted tokens
+            count, the end token does not. None: the masks do not depend on a token limit.
+        finish_within_budget: True if vLLM's API process must still set `max_tokens` from the request. It is false in
+            all references that the engine receives.
     """
 
     key: str
@@ -31,20 +35,27 @@ class Reference:
     finish_within_budget: bool = False
 
     def __str__(self) -> str:
-        settings: dict[str, Any] = {}
-        if self.min_tokens:
-            settings["min_tokens"] = self.min_tokens
-        if self.emitted_token_ids:
-            settings["emitted"] = ",".join(map(str, self.emitted_token_ids))
-        if self.max_tokens is not None:
-            settings["max_tokens"] = self.max_tokens
-        if self.finish_within_budget:
-            settings["finish_within_budget"] = 1
+        unset = Reference(self.key)
+        settings = {
+            name: _written(getattr(self, field))
+            for name, (field, _) in _SETTINGS.items()
+            if getattr(self, field) != getattr(unset, field)
+        }
         return SCHEME + self.key + (f"?{urlencode(settings, safe=',')}" if settings else "")
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """The inverse of `str`. Raises ValueError naming what is wrong."""
+        """Parse the text of a reference to a compiled grammar.
+
+        Args:
+            text: The text, `turnstile:KEY` or `turnstile:KEY?settings`.
+
+        Returns:
+            The reference.
+
+        Raises:
+            ValueError: The text is not a valid reference. The message names the error.
+        """
         key, settings = _split(text)
         found = {}
         for name, value in settings.items():
@@ -60,12 +71,16 @@ class Reference:
 
 
 def is_reference(text: str) -> bool:
-    """Whether `text` names an artifact."""
+    """Return whether `text` begins like a reference to a compiled grammar: `turnstile:`. The rest is not checked."""
     return text.startswith(SCHEME)
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:
-    """Key and settings of a reference. Raises ValueError for another text, or one that is malformed."""
+    """Return key and settings of a reference.
+
+    Raises:
+        ValueError: The text is not a reference, or it is malformed.
+    """
     if not is_reference(text):
         raise ValueError(f"no reference to a compiled grammar: it does not begin with {SCHEME!r}")
     key, _, query = text.removeprefix(SCHEME).partition("?")
@@ -79,6 +94,10 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     if len(settings) < len(pairs):
         raise ValueError("a setting of a reference is given twice")
     return key, settings
+
+
+def _written(value: tuple[int, ...] | int) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(int(value))
 
 
 def _count(text: str) -> int:

@@ -1,8 +1,8 @@
-"""How long fills of masks and steps of grammars take, in memory that another process reads.
+"""Durations of mask and grammar operations, in memory that several processes share.
 
-vLLM answers `GET /metrics` in its API process and makes masks in its engine cores. Each of those notes its figures in a
-page of anonymous memory of the process that started them all, whose name is in their environment; nobody sends
-anything, and nothing is left when that process ends, however it ends.
+vLLM serves `GET /metrics` from its API process, but computes masks in its EngineCores. The process that starts these
+processes creates anonymous shared memory, and puts its path into an environment variable. Each EngineCore writes its
+figures to its own page of the memory. No messages are sent, and the memory disappears when its creator ends.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 VARIABLE = "TURNSTILE_TIMINGS"
+# `fill` writes one mask into the token bitmask; `accept` accepts the tokens of one step.
 OPERATIONS = ("fill", "accept")
-"""A row of the bitmask written; the tokens of a step accepted."""
 
 _NAME = "turnstile-timings"
 _PAGE = mmap.ALLOCATIONGRANULARITY
@@ -25,7 +25,13 @@ _FORMAT = struct.Struct(f"{_FIGURES * len(OPERATIONS)}d")
 
 
 class Totals(NamedTuple):
-    """Of one operation since the start: how often, how many seconds in all, and the longest that one took."""
+    """Totals of the durations of one kind of operation since the start, over all processes.
+
+    Attributes:
+        many: Number of calls.
+        seconds: Sum of the durations of the calls.
+        slowest_s: Longest duration of a call, in seconds.
+    """
 
     many: float = 0.0
     seconds: float = 0.0
@@ -33,13 +39,24 @@ class Totals(NamedTuple):
 
 
 class Timing:
-    """The figures of one operation; cheap, and not exact where threads note at the same time."""
+    """Durations of one kind of operation in this process. The figures are not exact if several threads write at once.
+
+    Args:
+        figures: Memory for all kinds of operations, float64, written in place. Each kind has three figures: number of
+            calls, sum and maximum of the durations in seconds.
+        place: Index of the kind of operation in `OPERATIONS`.
+    """
 
     def __init__(self, figures: memoryview[float], place: int) -> None:
         self._figures = figures
         self._place = place * _FIGURES
 
     def note(self, seconds: float) -> None:
+        """Count one call of the operation.
+
+        Args:
+            seconds: Duration of the call.
+        """
         figures, place = self._figures, self._place
         figures[place] += 1
         figures[place + 1] += seconds
@@ -48,7 +65,16 @@ class Timing:
 
 
 class Timings:
-    """The figures of this process; in memory that others read, if `descriptor` names it."""
+    """Durations of mask operations in this process.
+
+    Args:
+        descriptor: File descriptor of the memory that is shared with other processes; None: the durations are not
+            shared.
+
+    Attributes:
+        fill: Durations of writing one mask into the token bitmask.
+        accept: Durations of accepting the tokens of one request in one step.
+    """
 
     def __init__(self, descriptor: int | None = None) -> None:
         memory: bytearray | mmap.mmap = bytearray(_FORMAT.size)
@@ -60,7 +86,11 @@ class Timings:
 
 
 def share_timings() -> None:
-    """Makes the memory for this process and all that it starts, unless they have some. It goes with this process."""
+    """Create the memory in which processes share durations of mask operations, unless it exists.
+
+    The environment variable `TURNSTILE_TIMINGS` is set to its path, for child processes. The memory disappears when
+    this process ends.
+    """
     with _shared() as known:
         if known is None:
             descriptor = os.memfd_create(_NAME)
@@ -68,13 +98,21 @@ def share_timings() -> None:
 
 
 def own_timings() -> Timings:
-    """Those that other processes read, where the environment names memory for them."""
+    """Return an object that records the durations of this process's mask operations. All figures are 0 at first.
+
+    The figures are in the shared memory of `share_timings`, if the environment variable `TURNSTILE_TIMINGS` is set.
+    """
     with _shared() as descriptor:
         return Timings(descriptor)
 
 
 def read_totals() -> dict[str, Totals]:
-    """By operation, over all processes that have noted something."""
+    """Return the totals of durations over all processes that write to the shared memory.
+
+    Returns:
+        Totals by operation: `fill` (write one mask into the token bitmask) and `accept` (accept the tokens of one
+        step). All are 0 if there is no shared memory.
+    """
     totals = dict.fromkeys(OPERATIONS, Totals())
     with _shared() as descriptor:
         data = b"" if descriptor is None else os.pread(descriptor, os.fstat(descriptor).st_size, 0)
@@ -88,7 +126,7 @@ def read_totals() -> dict[str, Totals]:
 
 @contextlib.contextmanager
 def _shared() -> Iterator[int | None]:
-    """A descriptor of the memory that the environment names; None if it is gone with its process."""
+    """Yield a file descriptor of the shared memory; None if there is none, or if its owner has ended."""
     path = os.environ.get(VARIABLE, "")
     try:
         ours = os.readlink(path).startswith(f"/memfd:{_NAME}")

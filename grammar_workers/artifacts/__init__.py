@@ -1,5 +1,6 @@
-"""Automata as bytes, and where they are kept.
+"""Compiled grammars as bytes (artifacts), and the caches and stores that keep them.
 
-automaton <--artifact--> bytes: version, key, checked tables
-automaton_cache, lru: in the memory of a process;  store/: memory, files of the node, Redis
+artifact: automaton <--> bytes with version, key and checksum
+automaton_cache: automata in the memory of a process
+store: artifacts in memory, in files of the node, and in Redis
 """

@@ -1,12 +1,15 @@
-"""The envelope around a compiled automaton: what lies in files and Redis, and what travels between the tiers.
+"""Envelope of a compiled automaton: the bytes that are stored in files and Redis and sent between deployments.
 
     magic | version | key | fingerprint | payload length | details length | digest | details | zstd frame
     4s      u16       32s   32s           u64              u32              32s      JSON      bytes
 
-All integers little-endian. `key` is the grammar key, `fingerprint` the SHA-256 of the vocabulary's fingerprint,
-`digest` covers everything else. It is SHA-256, against accidents; where the environment variable
-TURNSTILE_STORE_HMAC_KEY is set it is HMAC-SHA256 with that secret, against a store that others can write to. Nothing is
-decompressed before the digest holds, nothing is ever unpickled, and every malformed input raises `ArtifactError`.
+All integers are little-endian. The zstd frame is the compressed payload (tables of the automaton). `key` is the grammar
+key, `fingerprint` is the SHA-256 of the vocabulary's fingerprint, and `digest` covers everything else.
+
+The digest is SHA-256, which detects accidental damage. If the environment variable TURNSTILE_STORE_HMAC_KEY is set, the
+digest is HMAC-SHA256 with that secret. It then also detects changes by others who can write to the store. Nothing is
+decompressed before the digest has been verified, nothing is ever unpickled, and every malformed input raises
+`ArtifactError`.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from grammar_workers.errors import ArtifactError
 from grammar_workers.types import UnenforcedKeyword
 
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
+# Version of the envelope. Artifacts of another version are rejected.
 FORMAT_VERSION = 5
+# Reason of an `ArtifactError`: the bytes are damaged, or the digest has another secret.
 WRONG_DIGEST = "digest"
-"""Reason of an `ArtifactError`: the bytes are damaged, or signed with another key."""
 MAX_DETAILS_BYTES = 1 << 20
 
 _MAGIC = b"TFSM"
@@ -42,7 +46,11 @@ _ZSTD_LEVEL = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """A verified envelope, not decompressed yet."""
+    """Parsed artifact (compiled grammar as bytes) whose digest was correct. The payload is still compressed.
+
+    Attributes:
+        key: Grammar key, 64 hexadecimal digits.
+    """
 
     key: str
     _payload_length: int
@@ -50,7 +58,14 @@ class Envelope:
     _frame: memoryview
 
     def payload(self, most: int) -> bytes:
-        """The payload that `pack` wrapped, of at most `most` bytes."""
+        """Return the payload (serialized automaton) that was passed to `pack`. This call decompresses it.
+
+        Args:
+            most: Maximum size of the payload, in bytes.
+
+        Raises:
+            ArtifactError: The payload is larger than `most`, or malformed.
+        """
         length = self._payload_length
         if length > most:
             raise ArtifactError("payload too large")
@@ -68,7 +83,15 @@ class Envelope:
         return payload
 
     def details(self) -> dict[str, Any]:
-        """The details that `pack` was given, "notes", and "unenforced" (`TokenFSM.unenforced`)."""
+        """Return the details and the warnings that were passed to `pack`.
+
+        Returns:
+            The details, parsed from JSON. `notes` is the list of warnings. `unenforced` is the list of keywords that
+            are not enforced (`UnenforcedKeyword`). It is empty if the artifact has no such entry.
+
+        Raises:
+            ArtifactError: The details are malformed.
+        """
         try:
             details = json.loads(bytes(self._details))
         except (ValueError, RecursionError):
@@ -76,7 +99,7 @@ class Envelope:
         notes = details.get("notes") if isinstance(details, dict) else None
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise ArtifactError("details")
-        # Artifacts that are older than the option have none.
+        # Artifacts that are older than the option do not have this field.
         unenforced = details.setdefault("unenforced", [])
         if not isinstance(unenforced, list) or not all(map(_is_unenforced_keyword, unenforced)):
             raise ArtifactError("details")
@@ -84,7 +107,7 @@ class Envelope:
 
 
 def is_key(text: str) -> bool:
-    """Whether it is the hexadecimal SHA-256 that a grammar key is."""
+    """Return whether the text has the form of a grammar key: 64 hexadecimal digits in lower case."""
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
@@ -96,7 +119,20 @@ def pack(
     notes: Sequence[str] = (),
     details: Mapping[str, Any] = MappingProxyType({}),
 ) -> bytes:
-    """Wrap `payload`. `notes` (`TokenFSM.notes`) and `details` (plain data) stay readable without unpacking it."""
+    """Return the bytes of an artifact: the envelope (header, digest, details) with the compressed payload.
+
+    If TURNSTILE_STORE_HMAC_KEY is set, the digest is an HMAC with that secret.
+
+    Args:
+        payload: Tables of the automaton.
+        key: Grammar key, 64 hexadecimal digits in lower case.
+        fingerprint: Fingerprint of the vocabulary (`Vocabulary.fingerprint`).
+        notes: Warnings about the grammar (`TokenFSM.notes`).
+        details: JSON values by name, which can be read without decompression of the payload.
+
+    Raises:
+        ArtifactError: The key is malformed, or the details have more than `MAX_DETAILS_BYTES` bytes.
+    """
     contents = {**details, "notes": list(notes)}
     encoded = json.dumps(contents, ensure_ascii=False, separators=(",", ":")).encode()
     if len(encoded) > MAX_DETAILS_BYTES:
@@ -109,7 +145,18 @@ def pack(
 
 
 def verify(data: bytes | memoryview, *, key: str | None, fingerprint: str | None = None) -> Envelope:
-    """Check everything but the compressed payload, at the price of one digest; None accepts any key or vocabulary."""
+    """Return the parts of an artifact (compiled grammar as bytes) after verification.
+
+    The payload is not decompressed. The cost is that of one digest (SHA-256 or HMAC) of the data.
+
+    Args:
+        data: Bytes of the artifact. The returned object refers to these bytes and copies nothing.
+        key: Grammar key that the artifact must have. None: any key.
+        fingerprint: Fingerprint of the vocabulary that the artifact must have. None: any vocabulary.
+
+    Raises:
+        ArtifactError: The data are malformed, damaged, or of another key or vocabulary. The error names the field.
+    """
     view = memoryview(data)
     if len(view) < _PREFIX_SIZE:
         raise ArtifactError("truncated")

@@ -1,8 +1,10 @@
-"""Finite automata over characters, and the way to bytes.
+"""Finite automata over characters, and their conversion to automata over bytes.
 
     charset --> dfa --minimize--> minimal dfa --utf8_dfa--> the same language over the bytes of UTF-8
-                  |-- product     several at once, state by state
-                  +-- row_hash    equal rows of transitions once
+                  |-- product     reachable tuples of states of several automata
+                  |-- row_hash    equal rows of transition tables
+                  +-- reached     reachability in any graph
+    spans         automata of the substrings of a text, built with suffix_automaton
 
-May import the modules beside the packages only.
+Besides `numba_options`, this package imports only modules that lie directly in `grammar_workers`.
 """

@@ -1,4 +1,7 @@
-"""Sets of Unicode scalar values as sorted, disjoint, non-adjacent inclusive intervals."""
+"""Sets of characters (`Charset`) as sorted, disjoint, non-adjacent intervals (first, last), both inclusive.
+
+Characters are Unicode scalar values: all code points except surrogates.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,54 @@ from collections.abc import Iterable, Sequence
 
 import regex
 
+# Inclusive intervals (first, last) of code points.
 Charset = tuple[tuple[int, int], ...]
 
 EMPTY: Charset = ()
+# Every scalar value. Surrogates are not characters and cannot be encoded in UTF-8.
 ALL: Charset = ((0, 0xD7FF), (0xE000, 0x10FFFF))
-"""Every scalar value: surrogates are no characters and cannot be written as UTF-8."""
+
+
+def merged(intervals: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the union of intervals of integers as sorted, disjoint, non-adjacent intervals.
+
+    Args:
+        intervals: Pairs (first, last), both inclusive; they may overlap and have any order.
+    """
+    union: list[tuple[int, int]] = []
+    for low, high in sorted(intervals):
+        if union and low <= union[-1][1] + 1:
+            union[-1] = (union[-1][0], max(union[-1][1], high))
+        else:
+            union.append((low, high))
+    return tuple(union)
 
 
 def make(intervals: Iterable[tuple[int, int]]) -> Charset:
-    """The set of all code points in `intervals`, in any order, overlapping or not; surrogates are left out."""
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(intervals):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return intersect(tuple(merged), ALL)
+    """Return the set of all characters in `intervals`, without surrogates.
+
+    Args:
+        intervals: Pairs (first, last) of code points, both inclusive; they may overlap and have any order.
+    """
+    return intersect(merged(intervals), ALL)
 
 
 def of(characters: Iterable[str]) -> Charset:
+    """Return the set of the given characters. Surrogates are dropped.
+
+    Args:
+        characters: Strings of length 1, or one string, whose characters are the set.
+    """
     return make((ord(character), ord(character)) for character in characters)
 
 
 def union(*sets: Charset) -> Charset:
+    """Return the set of the characters that are in at least one of `sets`. Without arguments: the empty set."""
     return make(interval for charset in sets for interval in charset)
 
 
 def intersect(first: Charset, second: Charset) -> Charset:
+    """Return the set of the characters that are in both sets."""
     result = []
     i = j = 0
     while i < len(first) and j < len(second):
@@ -51,6 +75,7 @@ def intersect(first: Charset, second: Charset) -> Charset:
 
 
 def complement(charset: Charset) -> Charset:
+    """Return the set of all characters, except surrogates, that are not in `charset`."""
     result = []
     start = 0
     for low, high in charset:
@@ -63,18 +88,25 @@ def complement(charset: Charset) -> Charset:
 
 
 def subtract(first: Charset, second: Charset) -> Charset:
+    """Return the characters of `first` that are not in `second`."""
     return intersect(first, complement(second))
 
 
 def contains(charset: Charset, code_point: int) -> bool:
+    """Return whether a set of characters contains the character with a given code point."""
     return any(low <= code_point <= high for low, high in charset)
 
 
 def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]:
-    """Split all code points into classes that no set tells apart.
+    """Split all code points into classes, so that each of `sets` contains a class completely or not at all.
 
-    Returns the starts of intervals, the class of each interval (-1: surrogates), and per class an integer whose bit i
-    says whether `sets[i]` holds the class.
+    Args:
+        sets: Sets of characters, which may overlap.
+
+    Returns:
+        Three lists (starts, classes, members). `starts` has the first code points of intervals, ascending. An interval
+        ends before the next start, the last one at U+10FFFF. `classes[i]` is the class of interval i; -1 for
+        surrogates. `members[c]` is an integer whose bit i is set if `sets[i]` contains class c.
     """
     toggles: dict[int, int] = {0: 0, 0xD800: 0, 0xE000: 0}
     for number, each in enumerate(sets):
@@ -93,7 +125,16 @@ def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]
 
 
 def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Charset, list[int]]]:
-    """Return the starts of intervals and the class of each, as `partition` does, and the classes in each set."""
+    """Split all code points into classes, called letters, and map each of `sets` to the letters that it contains.
+
+    Args:
+        sets: Sets of characters, which may overlap. Each of them is a union of letters.
+
+    Returns:
+        Tuple (starts, letters, letters by set). `starts` has the first code points of intervals, ascending.
+        `letters[i]` is the letter (number from 0) of interval i; -1 for surrogates. The dict has the letters of each
+        set, ascending.
+    """
     distinct = list(dict.fromkeys(sets))
     starts, classes, members = partition(distinct)
     letters: dict[Charset, list[int]] = {each: [] for each in distinct}
@@ -104,7 +145,16 @@ def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Char
 
 
 def spans_of(starts: Sequence[int], letter_at: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return the intervals of each letter, of which interval i, from `starts[i]` on, has `letter_at[i]` (-1: none)."""
+    """Return the intervals of code points of each letter (class of characters).
+
+    Args:
+        starts: First code point of each interval, ascending. An interval ends before the next start, the last one at
+            U+10FFFF.
+        letter_at: Letter of each interval; -1 for none.
+
+    Returns:
+        For each letter its intervals (first, last), both inclusive, ascending.
+    """
     spans: list[list[tuple[int, int]]] = [[] for _ in range(max(letter_at) + 1)]
     for low, end, letter in zip(starts, [*starts[1:], 0x110000], letter_at, strict=True):
         if letter >= 0:
@@ -113,7 +163,7 @@ def spans_of(starts: Sequence[int], letter_at: Sequence[int]) -> list[list[tuple
 
 
 def bits_of(number: int) -> list[int]:
-    """The bits that are set in an integer that stands for a set, such as the members of a class of `partition`."""
+    """Return the indices of the bits that are set in a non-negative integer, ascending."""
     found = []
     while number:
         lowest = number & -number
@@ -123,12 +173,22 @@ def bits_of(number: int) -> list[int]:
 
 
 def singles(code_points: Iterable[int]) -> Charset:
-    """An interval for each code point, in the given order."""
+    """Return one interval (code, code) for each code point, in the given order.
+
+    In contrast to the function `make`, adjacent intervals are not merged, and surrogates are kept.
+    """
     return tuple([(code, code) for code in code_points])
 
 
 def class_starts(sets: Iterable[Charset]) -> list[int]:
-    """The starts of the intervals that the borders of `sets` cut all code points into."""
+    """Return the first code points of intervals of code points, so that each of `sets` consists of whole intervals.
+
+    The list is ascending, and its first item is 0. Example: for the set of the letters a to c (97 to 99), it is
+    `[0, 97, 100]`.
+
+    Args:
+        sets: Sets of characters, which may overlap.
+    """
     borders = {0}
     for characters in sets:
         for low, high in characters:
@@ -137,7 +197,12 @@ def class_starts(sets: Iterable[Charset]) -> list[int]:
 
 
 def classes_of(characters: Charset, starts: list[int]) -> list[int]:
-    """The numbers of the intervals from `class_starts` that lie in `characters`."""
+    """Return the indices of the intervals of code points that lie in a set of characters, ascending.
+
+    Args:
+        characters: One of the sets that were passed to `class_starts`.
+        starts: First code points of the intervals, ascending, as returned by `class_starts`.
+    """
     found: list[int] = []
     for low, high in characters:
         found.extend(range(bisect.bisect_left(starts, low), bisect.bisect_right(starts, high)))
@@ -146,20 +211,21 @@ def classes_of(characters: Charset, starts: list[int]) -> list[int]:
 
 @functools.cache
 def _every_character() -> str:
-    """All scalar values in order: the place of a character is its code point, less the surrogates' gap."""
+    """Return all scalar values in order."""
     return "".join(chr(code_point) for low, high in ALL for code_point in range(low, high + 1))
 
 
 @functools.cache
 def matching(pattern: str, *, properties: bool = False) -> Charset:
-    """The characters that a pattern of Python's `re` matches alone; with `properties`, of the package `regex`."""
-    gap = 0xE000 - 0xD800
+    """Return the set of the single characters that a regular expression matches.
+
+    Raises `re.error` (or `regex.error` with `properties`) if the pattern is not valid.
+
+    Args:
+        pattern: Pattern of one character.
+        properties: True to use the package `regex`, which supports Unicode properties. False for Python's `re`.
+    """
     text = _every_character()
     compiled = (regex if properties else re).compile(f"(?:{pattern})+")
-    intervals = []
-    for run in compiled.finditer(text):
-        first, last = run.start(), run.end() - 1
-        for low, high, shift in ((0, 0xD7FF, 0), (0xD800, len(text), gap)):
-            if first <= high and last >= low:
-                intervals.append((max(first, low) + shift, min(last, high) + shift))
-    return make(intervals)
+    # A run may extend over the surrogates, which `text` does not contain. `make` removes them.
+    return make((ord(text[run.start()]), ord(text[run.end() - 1])) for run in compiled.finditer(text))

@@ -1,4 +1,4 @@
-"""Minimal deterministic automata over small alphabets, as dense tables: trim, then merge what has the same future."""
+"""Minimization of DFAs that are given as dense tables: remove useless states, then merge equivalent states."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
 
 def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The minimal automaton of the same language, its states numbered breadth first from state 0.
+    """Return the minimal automaton with the language and labels of a given automaton.
 
-    `moves` int32 [states, letters] of the next state or -1, `accepting` int32 [states] of labels (0: not accepting).
-    Without unreachable states, and without dead ones but for state 0. Equal languages give equal tables.
+    A letter is a class of characters. A label is a number for a kind of accepted text. Automata with equal languages
+    and labels give equal arrays.
+
+    Args:
+        moves: Next state, or -1 for none, int32 [states, letters]. The start state is 0.
+        accepting: Label of each state, int32 [states]; 0 if it does not accept.
+
+    Returns:
+        The arrays `moves` and `accepting` of the minimal automaton. Its states are numbered breadth first from state 0.
+        All states are reachable, and all except possibly state 0 lead to an accepting state.
     """
     # Letters that every state treats alike are one letter; the order of first occurrence keeps the numbering.
     letters, firsts = distinct_rows(np.ascontiguousarray(moves.T))
@@ -35,7 +43,7 @@ def _minimal(moves, accepting):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
-    """The rows of `states` with each target replaced by its number; -1 stays."""
+    """Return the rows of `states` with each target replaced by its number; -1 stays."""
     many, letters = len(states), moves.shape[1]
     result = np.empty((many, letters), np.int32)
     for row in range(many):
@@ -47,7 +55,7 @@ def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def _sources(moves):  # type: ignore[no-untyped-def]
-    """The states with a move to each state, one after the other: those of state i are [begin[i], begin[i + 1])."""
+    """Return for each state the states with a move to it: `sources[begin[i] : begin[i + 1]]` for state i."""
     many, letters = moves.shape
     begin = np.zeros(many + 2, np.int64)
     for state in range(many):
@@ -69,7 +77,7 @@ def _sources(moves):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def _useful(moves, accepting):  # type: ignore[no-untyped-def]
-    """States that are reachable and alive (and state 0), breadth first, and the number of each state among them."""
+    """Return state 0 and all states that are reachable and alive, breadth first, and the number of each state."""
     many, letters = moves.shape
     begin, sources = _sources(moves)
     alive = accepting != 0
@@ -109,10 +117,11 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
-    """The block of each state in the coarsest partition that labels and moves respect.
+    """Return the block of each state in the coarsest partition that labels and moves respect.
 
-    Moore's refinement (1956), in each round of the states alone that have a move into a block that is new. The largest
-    part of a block stays the old one ("process the smaller half", Hopcroft, 1971), so long chains cost little.
+    This is Moore's refinement (1956), restricted in each round to the states that have a move into a new block. The
+    largest part of a block keeps the block's number ("process the smaller half", Hopcroft 1971), so long chains are
+    cheap.
     """
     many, letters = moves.shape
     begin, sources = _sources(moves)
@@ -139,7 +148,7 @@ def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
         numbers = rows[firsts, 0]
         for part in range(len(firsts)):
             size[numbers[part]] -= counts[part]
-        # States of the same block that were not touched differ from all that were, and stay; else the largest part.
+        # Untouched states of a block keep its number. If all of its states were touched, the largest part keeps it.
         for part in range(len(firsts)):
             number = numbers[part]
             if size[number] == 0 and (largest[number] < 0 or counts[part] > counts[largest[number]]):

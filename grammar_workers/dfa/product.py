@@ -1,4 +1,4 @@
-"""The reachable tuples of states of several automata that read the same letters."""
+"""Product automata: the reachable tuples of states of several automata over a common set of letters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from grammar_workers.numba_options import OPTIONS, called_with
 def reachable_tuples(
     tables: Sequence[NDArray[np.int32]], columns: Sequence[Sequence[int]], most: int, *, all_alive: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
-    """Tuples int32 [n, automata] of states or -1, breadth first from all zeros, and moves int32 [n, letters] between
-    them; None when there are more than `most`. With `all_alive`, a tuple that would hold a -1 is none: its move is -1.
+    """Explore the product of several automata breadth first, from the tuple of their start states (0 each).
 
-    `tables[i]` int32 [states, classes] holds the next state or -1; it reads letter l as class `columns[i][l]`.
+    A letter is a class of characters that each automaton treats alike.
+
+    Args:
+        tables: Transition table of each automaton: the next state, or -1 for none, int32 [states, classes].
+        columns: `columns[i][letter]` is the column of `tables[i]` for a letter.
+        most: Maximum number of tuples.
+        all_alive: True to drop tuples in which an automaton has no state: the move to such a tuple is then -1.
+
+    Returns:
+        Pair (tuples, moves), or None if there are more than `most` tuples. `tuples`, int32 [n, automata], has a state
+        for each automaton, or -1 for none, in the order of discovery. `moves`, int32 [n, letters], has indices of the
+        next tuples.
     """
     widths = np.array([table.shape[1] for table in tables], np.int64)
     begins = np.cumsum([0, *(table.size for table in tables[:-1])])

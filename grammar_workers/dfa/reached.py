@@ -1,4 +1,4 @@
-"""Reachability in a graph whose edges a function gives."""
+"""Reachability in a graph whose edges are given by a function."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ _Node = TypeVar("_Node", bound=Hashable)
 
 
 def reached(begin: Iterable[_Node], following: Callable[[_Node], Iterable[_Node]]) -> Set[_Node]:
-    """Return the nodes of `begin` and all that edges lead to from there, in the order in which they are found.
+    """Return the nodes of `begin` and all nodes that are reachable from them, as a set in the order of discovery.
 
-    Each is asked once for what follows it.
+    Args:
+        begin: Nodes of a graph.
+        following: Returns the nodes to which the edges of a node lead. It is called once for each reachable node.
     """
     found = dict.fromkeys(begin)
     pending = list(found)
@@ -24,7 +26,11 @@ def reached(begin: Iterable[_Node], following: Callable[[_Node], Iterable[_Node]
 
 
 def sources_of(targets: Sequence[Iterable[int]]) -> list[list[int]]:
-    """Return per node the nodes from which an edge leads there, given per node those that its edges lead to."""
+    """Return for each node of a graph the nodes with an edge to it, ascending. A node occurs once per edge.
+
+    Args:
+        targets: `targets[node]` has the targets of the node's edges. Nodes are numbered from 0.
+    """
     sources: list[list[int]] = [[] for _ in targets]
     for node, following in enumerate(targets):
         for target in following:

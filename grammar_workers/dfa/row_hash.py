@@ -1,4 +1,4 @@
-"""Compiled loops over the rows of an automaton: finding equal ones."""
+"""Compiled loops (numba) that find equal rows of integer tables, such as the transition tables of automata."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from numba import int32, njit
 
 from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
+# Marks the absence of a state: the target of a move that does not exist.
 DEAD = -1
-"""No state: where a move that does not exist leads."""
 
 
 @njit(inline="always", **OPTIONS)
 def find_row(rows, buckets, row):  # type: ignore[no-untyped-def]
-    """The place of a row with this content, or -1 - the bucket where its place belongs.
+    """Find a row with a given content through a hash table.
 
-    `rows` are integers [n, columns], `buckets` int32 [power of two] a hash table of the places of some of them, -1
-    where it is empty; some of it must be. The cost is one pass over the row, and one for each collision.
+    The cost is one pass over the content, and one pass for each collision. Nothing is changed.
+
+    Args:
+        rows: Integers [n, columns].
+        buckets: Hash table of the indices of some rows, int32 [power of two]; -1 where empty. At least one is empty.
+        row: The content, integers [columns].
+
+    Returns:
+        Index of the row, if the hash table has a row with this content. Otherwise -1 - b, where b is the empty bucket
+        for the index of a new row with this content.
     """
     last = np.uint64(buckets.shape[0] - 1)
     mixed = np.uint64(0)
@@ -35,7 +43,15 @@ def find_row(rows, buckets, row):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def laid_buckets(rows, many):  # type: ignore[no-untyped-def]
-    """Fresh buckets for as many rows as there is room for, with the first `many`, which differ."""
+    """Return a new hash table for `find_row` that holds the first `many` rows of `rows`; these must differ.
+
+    Args:
+        rows: Integers [capacity, columns]; the capacity is a power of two.
+        many: Number of rows to insert.
+
+    Returns:
+        Indices of rows, or -1 where empty, int32 [4 * capacity]; there is room for all rows up to the capacity.
+    """
     buckets = np.full(4 * rows.shape[0], -1, np.int32)
     for place in range(many):
         buckets[-1 - find_row(rows, buckets, rows[place])] = place
@@ -55,15 +71,22 @@ def _same(first, second):  # type: ignore[no-untyped-def]
 @called_with(int32[:, ::1])
 @njit(**OPTIONS)
 def numbered_rows(moves):  # type: ignore[no-untyped-def]
-    """Per state its distinct targets in the order of their first letters, and `moves` with their numbers as targets.
+    """Replace target states in a transition table by numbers; states that differ only in targets get equal rows.
 
-    `moves` int32 [states, letters] of the next state or -1, which stays. Returns int32 [states, letters] padded with -1
-    and int32 [states, letters].
+    A letter is a class of characters. The targets of each state are numbered from 0 in the order of their first
+    letters.
+
+    Args:
+        moves: Next state, or -1 for none, int32 [states, letters].
+
+    Returns:
+        Two arrays, int32 [states, letters] each. First, for each state its distinct targets by number, padded with -1.
+        Second, the number of the target for each state and letter; -1 for none.
     """
     states, letters = moves.shape
     targets = np.full((states, letters), DEAD, np.int32)
     numbers = np.empty((states, letters), np.int32)
-    # The state in which a target was met last, and its number there.
+    # For each target, the last state that led to it, and the target's number there.
     met = np.full(states, -1, np.int32)
     number = np.empty(states, np.int32)
     for state in range(states):
@@ -82,9 +105,14 @@ def numbered_rows(moves):  # type: ignore[no-untyped-def]
 @called_with(int32[:, ::1])
 @njit(**OPTIONS)
 def distinct_rows(rows):  # type: ignore[no-untyped-def]
-    """The number of each row's content, int32 [rows], in the order of the first rows that have it, int64 [numbers].
+    """Number the rows of a table so that equal rows have one number, in the order of first occurrence.
 
-    `rows` int32 [rows, columns].
+    Args:
+        rows: The table, int32 [rows, columns].
+
+    Returns:
+        Two arrays. First, the number of each row, from 0, int32 [rows]. Second, for each number the index of the first
+        row that has it, int64 [numbers].
     """
     many_rows = rows.shape[0]
     size = 16

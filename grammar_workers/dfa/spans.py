@@ -1,4 +1,9 @@
-"""The automaton of the spans of a text: over characters, sparse, and without circles."""
+"""The automaton of the *spans* (substrings) of a text, over characters, as a sparse acyclic graph.
+
+It is the suffix automaton of the text, whose edges read classes of characters: one character, or its upper and lower
+case. For spans of whole words, the suffix automaton is built with a mark wherever a span may begin or end; then the
+marks are removed.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +24,29 @@ from grammar_workers.dfa.suffix_automaton import distances, suffix_automaton
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
+# Largest length of a text. Such a text compiles within the limits on time and memory of a compilation.
 _MOST_CHARACTERS = 1 << 17
-"""Of a text. So many take less than the time and the memory that a compilation may take."""
+# Largest length of the prefixes that `least` counts: `minItems` with unique items is rarely larger.
 _MOST_COUNTED = 1 << 10
-"""Characters of a longest span whose beginnings are counted: few unique items are ever asked for."""
+# Largest size of the table of a `Dfa`: states times classes of characters.
 _MOST_MOVES = 4_000_000
-"""Of a `Dfa`, whose table has a place for each state and class of characters."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spans:
-    """The spans of a text as an automaton whose edges read classes of characters.
+    """The spans (substrings) of a text as an automaton whose edges read classes of characters.
+
+    A class has one character, or a character in its lower and upper case.
 
     Attributes:
-        classes: The characters of each class: those that the text may be written with where it has one of them.
-        start: The state in which matching begins; no edge leads back to it.
-        first: Where the edges of each state begin, int64 [states + 1].
-        read: The class that each edge reads, int32 [edges].
-        targets: Where each edge leads, int32 [edges].
-        accepting: 1 where a span may end, int32 [states].
-        nearest: The fewest characters to the end of a span, int64 [states]; -1 for states that no span passes.
-        furthest: The most characters to the end of a span, int64 [states].
+        classes: For each class, its characters that may be written, as one string.
+        start: The start state; no edge leads back to it.
+        first: The edges of state i have the indices from `first[i]` to `first[i + 1] - 1`, int64 [states + 1].
+        read: Class that each edge reads, int32 [edges].
+        targets: Target state of each edge, int32 [edges].
+        accepting: 1 for states where a span may end, else 0, int32 [states].
+        nearest: Fewest characters from each state to the end of a span, int64 [states]; -1 if no end is reachable.
+        furthest: Most characters from each state to the end of a span, int64 [states]; -1 if no end is reachable.
     """
 
     classes: Sequence[str]
@@ -53,23 +60,31 @@ class Spans:
 
     @functools.cached_property
     def shortest(self) -> int:
-        """The fewest characters of a span that is not empty; -1 if there is none."""
+        """Length in characters of the shortest nonempty span (substring of the text); -1 if there is none."""
         targets = self.targets[self.first[self.start] : self.first[self.start + 1]]
         distances = self.nearest[targets]
         return int(distances[distances >= 0].min(initial=1 << 30)) + 1 if (distances >= 0).any() else -1
 
     @functools.cached_property
     def ends_everywhere(self) -> bool:
-        """True if a span may end behind each of its characters."""
+        """True if every prefix of a span (substring) is a span itself."""
         return not (self.nearest > 0).any()
 
     @property
     def longest(self) -> int:
-        """The most characters of a span."""
+        """Length of the longest span in characters."""
         return int(self.furthest[self.start])
 
     def least(self, low: int, high: int) -> int:
-        """Return how many spans of `low` to `high` characters there are at least: beginnings of a longest span."""
+        """Return a lower bound, at least 1, of the number of spans (substrings) with `low` to `high` characters.
+
+        The method counts only the spans that are prefixes of one longest span. The caller must ensure that a span with
+        `low` to `high` characters exists.
+
+        Args:
+            low: Minimum length in characters.
+            high: Maximum length in characters, inclusive.
+        """
         if self.ends_everywhere:
             return min(high, self.longest) - low + 1
         state, found = self.start, 0
@@ -81,7 +96,14 @@ class Spans:
         return max(found, 1)
 
     def dfa(self, limits: Limits) -> Dfa:
-        """Return the same language as a `Dfa`, for operations on languages. Raises LimitExceededError."""
+        """Return a minimal `Dfa` that accepts exactly the spans (substrings), with label 1, for Boolean operations.
+
+        Args:
+            limits: `max_regex_states` and `max_steps` limit the automaton.
+
+        Raises:
+            LimitExceededError: The automaton has too many states or too large a table.
+        """
         number_of = {character: number for number, same in enumerate(self.classes) for character in same}
         starts = charset.class_starts([charset.singles(map(ord, number_of))])
         many = len(self.accepting)
@@ -95,7 +117,7 @@ class Spans:
         # Letter 0 is every character that the text lacks.
         moves = np.full((many, len(self.classes) + 1), DEAD, np.int32)
         moves[np.repeat(np.arange(many), np.diff(self.first)), self.read + 1] = self.targets
-        # Matching begins in state 0, and nothing leads back to where it begins or to what has been state 0.
+        # A `Dfa` starts in state 0. States 0 and `start` can be swapped because no edge leads to either of them.
         moves[[0, self.start]] = moves[[self.start, 0]]
         accepting = self.accepting.copy()
         accepting[[0, self.start]] = accepting[[self.start, 0]]
@@ -111,14 +133,14 @@ def spans_of(
     whole_words: bool = False,
     case_sensitive: bool = True,
 ) -> Spans:
-    """Build the automaton of the spans of `text` that consist of `allowed` characters.
+    r"""Return the automaton of the spans (substrings) of a text that consist of allowed characters.
 
     Args:
-        text: Without surrogates.
-        limits: `max_steps` is heeded.
+        text: The text, without surrogates, of at most 131,072 characters.
+        limits: `max_steps` bounds the work.
         allowed: The characters that can be written.
-        whole_words: Let no span begin or end between two word characters (`\\w` of Python's `re`).
-        case_sensitive: Take letters as they are written. False: also in their lower and upper case.
+        whole_words: True if a span must not begin or end between two word characters (`\w` of Python's `re`).
+        case_sensitive: True if letters keep their case. False if each may be written in its lower or upper case.
 
     Raises:
         LimitExceededError: The text is too long.
@@ -133,7 +155,7 @@ def spans_of(
     number_of = {same: number for number, same in enumerate(dict.fromkeys(spelled.values()))}
     symbols = np.array([number_of[spelled[character]] for character in characters], np.int32)[places]
     if whole_words:
-        # A symbol of its own stands wherever a span may begin or end: where it does is seen from the characters beside.
+        # A mark stands wherever a span may begin or end; the two characters around a position decide this.
         inside = np.array([re.match(r"\w", character) is not None for character in characters], bool)[places]
         between = np.flatnonzero(~np.concatenate([[False], inside[1:] & inside[:-1], [False]][: 1 + 2 * bool(text)]))
         symbols = np.insert(symbols, between, len(number_of))
@@ -155,7 +177,7 @@ def spans_of(
 
 
 def _spellings(characters: Sequence[str]) -> dict[str, str]:
-    """Each character of a text, and all that it may be written as where case is ignored."""
+    """Map each character to all characters that may be written in place of it if case is ignored."""
     members: dict[str, dict[str, None]] = {}
     for character in characters:
         one = _folded(character)
@@ -167,7 +189,7 @@ def _spellings(characters: Sequence[str]) -> dict[str, str]:
 
 
 def _folded(character: str) -> str:
-    """Return what a character is where case is ignored: one character, of a word if `character` is."""
+    """Return the case-folded form of a character: one character, which is a word character if `character` is."""
     if character == "\u0345":  # no character of a word, but its casefold is
         return character
     return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
@@ -176,10 +198,14 @@ def _folded(character: str) -> str:
 def _without_marks(
     sources: NDArray[np.int32], read: NDArray[np.int32], targets: NDArray[np.int32], states: int, mark: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int]:
-    """The edges without those that read `mark`, behind which their sources read what is read behind the mark.
+    """Remove the edges that read `mark`: their sources read what is read after the mark.
 
-    Between two characters either there is always a mark or never, so no state reads a character on both ways. Also
-    returns where a mark may come, int32 [states], and the state behind the mark that everything begins with.
+    Between two characters there is either always a mark or never, so no state reads one character both with and without
+    a mark before it.
+
+    Returns:
+        The edges (sources, symbols, targets), each int32 [edges]; 1 for states where a span may end, int32 [states];
+        and the start state, which is the state after the first mark.
     """
     is_mark = read == mark
     behind = np.full(states, DEAD, np.int64)

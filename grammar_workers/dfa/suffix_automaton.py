@@ -1,4 +1,4 @@
-"""The suffix automaton of a sequence: the smallest deterministic automaton that reads its factors and nothing else."""
+"""The suffix automaton of a sequence: the smallest DFA that reads exactly the sequence's factors (contiguous parts)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
 @njit(**OPTIONS, **INNER)
 def _slot(buckets, sources, read, state, symbol):  # type: ignore[no-untyped-def]
-    """The bucket that holds the edge of `state` over `symbol`, or the empty one where it belongs (linear probing)."""
+    """Return the bucket that holds the edge of `state` over `symbol`, or the empty bucket for it (linear probing)."""
     last = np.uint64(len(buckets) - 1)
     mixed = (np.uint64(state) << np.uint64(21) ^ np.uint64(symbol)) * np.uint64(0x9E3779B97F4A7C15)
     slot = (mixed ^ (mixed >> np.uint64(29))) & last
@@ -23,14 +23,15 @@ def _slot(buckets, sources, read, state, symbol):  # type: ignore[no-untyped-def
 @called_with(int32[::1])
 @njit(**OPTIONS)
 def suffix_automaton(symbols):  # type: ignore[no-untyped-def]
-    """Build the automaton symbol by symbol, with state 0 as the first one.
+    """Return the suffix automaton of a sequence: the smallest DFA that reads exactly its contiguous parts (factors).
 
     Args:
         symbols: Sequence of numbers from 0 on, int32 [n].
 
     Returns:
-        The edges in no particular order as (source, symbol, target), each int32 [edges], and the length of the longest
-        factor that leads to each state, int64 [states]; every edge leads to a state with a greater length.
+        Four arrays. Sources, symbols and targets of the edges, in no particular order, int32 [edges] each. Then for
+        each state the length of the longest factor that leads to it, int64 [states]. Every edge leads to a state with a
+        greater length. The start state is 0; all states accept.
 
     Reference: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
     """
@@ -62,7 +63,7 @@ def suffix_automaton(symbols):  # type: ignore[no-untyped-def]
         if state >= 0:
             found = np.int64(targets[buckets[slot]])
             if lengths[found] != lengths[state] + 1:
-                # The longer factors that lead there occur in fewer places: the shorter ones get a state of their own.
+                # Longer factors of that state end at fewer positions: the shorter factors get a state of their own.
                 clone = states
                 states += 1
                 lengths[clone] = lengths[state] + 1
@@ -90,9 +91,16 @@ def suffix_automaton(symbols):  # type: ignore[no-untyped-def]
 @called_with(int64[::1], int64[::1], int32[::1], int32[::1])
 @njit(**OPTIONS)
 def distances(order, first, targets, accepting):  # type: ignore[no-untyped-def]
-    """Return per state the fewest and the most symbols to an accepting state, int64 [states] each; -1 for no way.
+    """Return the lengths of the shortest and the longest path from each state of a graph to an accepting state.
 
-    `order` int64 [states] has each state behind all its successors. The edges of a state are [first[i], first[i + 1]).
+    Args:
+        order: All states of the acyclic graph, each after its successors, int64 [states].
+        first: The edges of state i have the indices from `first[i]` to `first[i + 1] - 1`, int64 [states + 1].
+        targets: Target state of each edge, int32 [edges].
+        accepting: Nonzero for accepting states, int32 [states].
+
+    Returns:
+        Shortest and longest lengths in edges, int64 [states] each; -1 if there is no path.
     """
     nearest = np.full(len(order), DEAD, np.int64)
     furthest = np.full(len(order), DEAD, np.int64)

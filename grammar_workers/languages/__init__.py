@@ -1,12 +1,16 @@
-"""The meaning of specifications: each kind becomes a language of characters or an automaton over bytes.
+"""Front ends of the grammar compiler: they turn specifications into automata over characters or bytes.
 
-    specification --combine--> json_schema/                            --+--> an automaton over bytes (`pushdown`),
-                               regex/, parts, token_pattern            --+    or a rule graph (`cfg`)
-                               cfg/, tags/                             --+
-                               positions, automaton, banned_words      --+
+    combine                    compiles a whole specification, and intersects the members of an `all_of`
+    parts                      sorts the members of an `all_of` by kind
+    compilation                inputs, warnings and the automaton builder that the front ends of a compilation share
+    json_values, json_schema/  JSON Schemas
+    regex/, token_pattern      regular expressions and token patterns
+    positions, automaton       sets of characters or tokens for each position, and user-defined automata
+    banned_words, substring    texts without banned words, and pieces of a source text
+    banned_in_json             texts without banned words inside JSON documents
+    cfg/                       context-free grammars (GBNF and Lark)
+    tags/                      structural tags
+    aho_corasick               search for many words in one pass
 
-`banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.
-`scalar_values` tells characters from surrogates.
-
-May import `dfa`, `pushdown`, `vocabulary` and the modules beside the packages.
+The modules of this package may import `dfa`, `pushdown`, `vocabulary` and the modules directly in `grammar_workers`.
 """

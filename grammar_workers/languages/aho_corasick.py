@@ -1,4 +1,11 @@
-"""Searching for many words at once: the automaton of Aho and Corasick ("Efficient string matching", 1975)."""
+"""Search for many words in one pass over a text: the automaton of Aho and Corasick ("Efficient string matching", 1975).
+
+`banned_words` and structural tags (`tags.free_text`) build their automata from the search automaton.
+
+A *node* is a state of the search automaton. It stands for the longest beginning of a word that ends at the current
+position of the text. Characters are mapped to *symbols*: each character of a word has its own symbol, all other
+characters share one or two.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +16,38 @@ from grammar_workers.budget import Budget, budget_of
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
+# Symbols of the characters that occur in no word: word characters (in searches for whole words), and all others.
+#
+# The characters of words are numbered from 2.
 OTHER_WORD, OTHER = 0, 1
-"""Symbols of the characters that are in no word: word characters, and the rest. Letters of words are numbered on."""
+# The initial node: no part of a word has been read, and a word may begin here.
 START = 1
-"""The node where matching begins: nothing of a word has been read, and a word may begin."""
+# The node inside another word (whole words only): no word may begin here.
 _INSIDE = 0
-"""The node in the middle of some other word, where none may begin."""
 _WORD_CHARACTER = re.compile(r"\w")
 
 
 class AhoCorasick:
-    """The automaton over symbols: `rows[node][symbol]` is the next node, `found[node]` whether a word ends there.
+    r"""Search automaton of a set of words: it finds all occurrences of the words in one pass over a text.
 
-    With `whole_words`, words begin and end only where the character before and after is no word character; `found` then
-    says that a word ends here if what follows lets it.
+    *Nodes* are the states of the automaton. *Symbols* are numbers of character classes (see the method `symbol`). The
+    search starts in node `START`. With `whole_words`, an occurrence counts only if the characters before and after it
+    are not word characters (`\w`).
+
+    Args:
+        words: Nonempty words, already case-folded if case is to be ignored.
+        whole_words: True to find only whole words.
+        limits: Bounds on nodes (`max_regex_states`) and on steps of work.
+
+    Attributes:
+        rows: Next node by node and symbol, as `rows[node][symbol]`.
+        found: Flag for each node: True if a word ends at the node. With `whole_words`, a word ends there unless the
+            next character is a word character.
+        symbol_of: Symbol of each character that occurs in a word. These symbols are numbered from 2.
+        whole_words: The argument `whole_words`.
+
+    Raises:
+        LimitExceededError: The words need more than `max_regex_states` nodes.
     """
 
     def __init__(self, words: Sequence[str], whole_words: bool, limits: Limits) -> None:
@@ -41,23 +66,44 @@ class AhoCorasick:
         self.rows = self._link(budget_of(limits))
 
     def symbol(self, character: str) -> int:
-        """The symbol of one folded character."""
+        """Return the symbol of one character: the index of its column in `rows`.
+
+        Args:
+            character: One character, case-folded if the words are.
+
+        Returns:
+            A symbol from 2 if the character occurs in a word. Otherwise OTHER_WORD (0) for word characters in searches
+            for whole words, and OTHER (1) for all other characters.
+        """
         known = self.symbol_of.get(character)
         if known is None:
             return OTHER_WORD if self.whole_words and _WORD_CHARACTER.match(character) else OTHER
         return known
 
     def node(self, word: str) -> int:
-        """The node of one of the words."""
+        """Return the number of the node that is reached by reading `word` from `START`.
+
+        Args:
+            word: One of the words of the automaton, or the beginning of one. Another text raises KeyError. Without
+                `whole_words`, so does a word that begins with a shorter word of the automaton.
+        """
         node = START
         for letter in word:
             node = self._children[node][self.symbol_of[letter]]
         return node
 
     def avoid(self, node: int, symbols: Iterable[int]) -> int | None:
-        """The node after `symbols`, None where a word would be complete."""
+        """Return the node that is reached by reading `symbols` from `node`, unless a word would be complete.
+
+        Args:
+            node: Node (state) before the first symbol.
+            symbols: Symbols of the characters to read, in order.
+
+        Returns:
+            The node after the last symbol, or None if a word is complete before or at that node.
+        """
         for symbol in symbols:
-            # A whole word counts as soon as it is known to end: the next character is no word character.
+            # A whole word is complete when the next character shows that it ends: it is not a word character.
             if self.whole_words and self.found[node] and self._separates[symbol]:
                 return None
             node = self.rows[node][symbol]
@@ -78,7 +124,10 @@ class AhoCorasick:
         self.found[node] = True
 
     def _link(self, budget: Budget) -> list[list[int]]:
-        """Where a word breaks off, go on as after the longest proper suffix of it that may begin a word."""
+        """Return `rows` (Aho-Corasick's failure links, resolved), and complete `found`.
+
+        If the next symbol continues no word, the search goes on from the longest proper suffix that begins a word.
+        """
         restart = [START if separates or not self.whole_words else _INSIDE for separates in self._separates]
         rows: list[list[int]] = [[]] * len(self._children)
         rows[_INSIDE] = restart

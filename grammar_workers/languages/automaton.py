@@ -1,4 +1,8 @@
-"""Automata that a client wrote as a table: states, and transitions on characters or on token ids."""
+"""User-defined automata: a table of states and transitions, on characters or on token IDs.
+
+`automaton` compiles a table over characters to a minimal `Dfa`. `token_automaton` compiles a table with token IDs to
+states of the pushdown automaton.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +17,40 @@ from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.reached import reached, sources_of
 from grammar_workers.dfa.row_hash import DEAD
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError, shortened
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, shortened
+from grammar_workers.languages.compilation import located
 from grammar_workers.languages.regex.compile import compile_regex
-from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.strings import StringLowering
+from grammar_workers.scalar_values import has_surrogate
 from grammar_workers.specification import Automaton, Transition
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# Budget steps of a pattern, of a pattern with flags or look-around, and of each interval of its characters.
 _PATTERN_STEPS, _GROUP_STEPS, _INTERVAL_STEPS = 500, 10_000, 16
-"""What reading a pattern counts against the budget, one with flags or look-around, and each interval of characters."""
+# Characters that can have a special meaning in a pattern.
 _SYNTAX = frozenset("\\^$.*+?()[]{}|/")
-"""Characters that may mean something else in a pattern than themselves."""
+# Maximum length, in characters, of the list of state names in a warning.
 _LISTED = 300
-"""Characters of the names of states in a note."""
 
 
 def names_tokens(table: Automaton) -> bool:
-    """True if some transition lists token ids, so that the automaton is not one of texts alone."""
+    """Return whether at least one transition of the table lists token IDs instead of a pattern for characters."""
     return any(transition.tokens is not None for transition in table.transitions)
 
 
 def left_out(table: Automaton) -> list[str]:
-    """Notes about the states that no accepted text visits, for whoever mistyped a name."""
+    """Return warnings about states that no accepted text visits. A misspelled state name is the usual cause.
+
+    Args:
+        table: The user's automaton.
+
+    Returns:
+        At most two warnings, each with a list of state names: one for states from which no accepting state can be
+        reached, one for states that cannot be reached from the initial state. Empty if every state can be visited.
+    """
     numbers = _numbers(table)
     targets: list[set[int]] = [set() for _ in numbers]
     for one in table.transitions:
@@ -57,10 +70,25 @@ def left_out(table: Automaton) -> list[str]:
 
 
 def automaton(table: Automaton, limits: Limits) -> Dfa:
-    """The minimal automaton of a table over characters.
+    """Compile a user-defined automaton, whose transitions are all on characters, to a minimal DFA.
 
-    Raises InvalidSpecificationError with pointer for a table that is not deterministic or names what does not exist,
-    UnsatisfiableError where no accepting state can be reached, LimitExceededError.
+    Errors in the table raise InvalidSpecificationError with the JSON Pointer of the faulty element:
+
+    - Two transitions from one state lead to different states on the same character.
+    - An accepting state occurs in no transition.
+    - The pattern of a transition matches texts other than single characters.
+
+    A table that is too large raises LimitExceededError.
+
+    Args:
+        table: The user's table of states and transitions. No transition lists token IDs.
+        limits: Bounds on states and on steps of work.
+
+    Returns:
+        The minimal DFA, which accepts at least one text.
+
+    Raises:
+        UnsatisfiableError: No accepting state is reachable from the initial state.
     """
     moves = _Moves(table, limits)
     found = from_table(moves.starts, moves.letter_at, *minimal(moves.rows, moves.accepting))
@@ -70,10 +98,24 @@ def automaton(table: Automaton, limits: Limits) -> Dfa:
 
 
 def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits) -> int:
-    """Write the states of a table in which some transitions are on token ids; returns the first.
+    """Append a user-defined automaton with transitions on token IDs to the pushdown automaton under construction.
 
-    Raises as `automaton`, and InvalidSpecificationError for a token that cannot be generated. Characters that the
-    vocabulary cannot spell lead nowhere.
+    Transitions on characters that the vocabulary cannot tokenize are dropped. A table that is too large raises
+    LimitExceededError.
+
+    Args:
+        table: The user's table of states and transitions. Each state reads either characters or token IDs.
+        vocabulary: The tokens that can be generated.
+        builder: The pushdown automaton to extend.
+        limits: Bounds on states and on steps of work.
+
+    Returns:
+        The number of the initial state in `builder`.
+
+    Raises:
+        InvalidSpecificationError: The table has one of the errors that `automaton` describes, a state reads both
+            characters and token IDs, or a token cannot be generated.
+        UnsatisfiableError: No accepting state is reachable from the initial state.
     """
     moves = _Moves(table, limits, vocabulary.alphabet)
     edges = _token_edges(table, moves.numbers, vocabulary)
@@ -87,7 +129,7 @@ def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownB
     order = moves.useful({number: {target for _, _, target in tokens.values()} for number, tokens in edges.items()})
     if 0 not in order:
         raise UnsatisfiableError("no accepting state can be reached from the initial one", pointer="/initial")
-    # The states that read tokens are ends of different kinds to an automaton over characters.
+    # In the DFA over characters, each state that reads tokens is accepting and has a label of its own.
     kinds = {number: kind for kind, number in enumerate((n for n in order if n in edges), 2)}
     known = {kind: builder.state(exit_label=0 if moves.accepting[number] else -1) for number, kind in kinds.items()}
     renumbered = np.full(len(moves.rows) + 1, DEAD, np.int32)
@@ -108,7 +150,7 @@ def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownB
 def _token_edges(
     table: Automaton, numbers: dict[str | int, int], vocabulary: Vocabulary
 ) -> dict[int, dict[TokenId, tuple[int, str | int, int]]]:
-    """State -> token -> (the transition's index, the state's name, the state that it leads to)."""
+    """Return the token transitions of each state: state -> token -> (index of the transition, state name, target)."""
     edges: dict[int, dict[TokenId, tuple[int, str | int, int]]] = {}
     for index, one in enumerate(table.transitions):
         source, target = numbers[one.source], numbers[one.target]
@@ -123,11 +165,12 @@ def _token_edges(
 
 
 class _Moves:
-    """The transitions on characters as a table: `rows` int32 [states, letters] of the next state or -1.
+    """The transitions on characters as a table.
 
-    Interval i of characters, which begins at `starts[i]`, is letter `letter_at[i]` (-1: surrogates). `numbers`: the
-    states by name, the initial one first. `accepting` int32 [states] of 0 and 1. Characters beyond `alphabet` lead
-    nowhere; `reads_characters` bool [states] tells of all characters.
+    `rows` int32 [states, letters] holds the next state or -1. Interval i of characters begins at `starts[i]` and is
+    letter `letter_at[i]` (-1: surrogates). `numbers` maps state names to state numbers; the initial state is 0.
+    `accepting` int32 [states] is 1 for accepting states. `reads_characters` bool [states] is True if the state has a
+    transition on any character, even one outside `alphabet`. Characters outside `alphabet` lead nowhere in `rows`.
     """
 
     def __init__(self, table: Automaton, limits: Limits, alphabet: Charset = ALL) -> None:
@@ -146,15 +189,12 @@ class _Moves:
         self.rows[:, [not inside >> len(sets) & 1 for inside in members]] = DEAD
 
     def _sets(self, transitions: Sequence[Transition], limits: Limits) -> dict[str, Charset]:
-        """The characters that each pattern matches."""
+        """Return the set of characters that each pattern matches."""
         sets: dict[str, Charset] = {}
         for index, one in enumerate(transitions):
             if one.pattern is not None and one.pattern not in sets:
-                try:
+                with located(f"/transitions/{index}/pattern"):
                     sets[one.pattern] = _characters(one.pattern, limits)
-                except GrammarError as error:
-                    error.pointer = f"/transitions/{index}/pattern"
-                    raise
                 self._budget.spend(_INTERVAL_STEPS * len(sets[one.pattern]))
         return sets
 
@@ -178,7 +218,10 @@ class _Moves:
             row[own] = target
 
     def useful(self, beside: dict[int, set[int]]) -> list[int]:
-        """The states on a way from the initial to an accepting one, the initial one first; `beside`: more moves."""
+        """Return the states on a path from the initial to an accepting state, in ascending order.
+
+        `beside` maps a state to further targets (its token transitions).
+        """
         targets = [{*row, *beside.get(state, ())} - {DEAD} for state, row in enumerate(self.rows.tolist())]
         reachable = reached([0], targets.__getitem__)
         alive = reached(np.flatnonzero(self.accepting).tolist(), sources_of(targets).__getitem__)
@@ -186,13 +229,13 @@ class _Moves:
 
 
 def _numbers(table: Automaton) -> dict[str | int, int]:
-    """The names of the states in order, the initial one first; accepting ones only if some transition names them."""
+    """Number the states by name: the initial state is 0, then states in the order in which transitions name them."""
     names = [name for one in table.transitions for name in (one.source, one.target)]
     return {name: number for number, name in enumerate(dict.fromkeys([table.initial, *names]))}
 
 
 def _characters(pattern: str, limits: Limits) -> Charset:
-    """The characters that a pattern of single characters matches; raises GrammarError for any other."""
+    """Return the characters that `pattern` matches. Raise GrammarError unless it matches single characters only."""
     if len(pattern) == 1 and pattern not in _SYNTAX and not has_surrogate(pattern):
         return charset.of(pattern)
     budget_of(limits).spend(_GROUP_STEPS if "(?" in pattern else _PATTERN_STEPS)

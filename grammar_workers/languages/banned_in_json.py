@@ -1,8 +1,9 @@
-"""Restrictions of all text (banned words) as they concern JSON: its strings, and the text around them.
+"""Banned words in JSON documents, as one condition on strings and one condition on the text outside strings.
 
-A document keeps to it when every decoded string does, and the raw text does. The raw text of a string is its escaped
-body between quotes; whether that keeps to the restriction is again a regular question about the decoded string. What is
-left are occurrences outside of strings or over their quotes, and for most words there can be none.
+A document is permitted if no banned word occurs in a decoded string or in the raw text (the document as it is
+generated). The raw text of a string is its escaped body between quotes. So each string can be checked alone, decoded
+and with escapes: `permitted_strings` returns the DFA of the permitted strings. Then a banned word can occur only
+outside strings or across a quote. For most words this is impossible. `matters_outside` returns whether it is possible.
 """
 
 from __future__ import annotations
@@ -10,41 +11,56 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
+import numpy as np
+
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import DEAD, Dfa, intersect, minimize
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
+from grammar_workers.pushdown.json_text import ESCAPED_CHARACTERS, encode_string_body
 
-_ESCAPED = sorted({chr(code) for code in range(0x20)} | set(SHORT_ESCAPES))
+_ESCAPED = sorted(ESCAPED_CHARACTERS)
 _UNESCAPED = charset.complement(charset.of(_ESCAPED))
+# The pieces of which JSON text outside strings consists.
 _OUTSIDE = (*"{}[]:, \t\n\r", *"0123456789+-.", *(f"{n}{e}" for n in range(10) for e in "eE"), "true", "false", "null")
-"""The characters of JSON text outside of strings."""
 
 
 def permitted_strings(restriction: Dfa, limits: Limits) -> Dfa:
-    """The decoded strings that keep to `restriction`, and so does their escaped spelling."""
+    """Return the DFA of the strings that `restriction` accepts both decoded and with JSON escapes.
+
+    An exceeded limit raises LimitExceededError.
+
+    Args:
+        restriction: DFA of the permitted texts. It applies to decoded strings and to raw JSON text.
+        limits: Bounds on states and on steps of work.
+
+    Returns:
+        A DFA over the characters of decoded strings. It is empty if no string is permitted.
+    """
     starts = sorted({0, *restriction.starts, *(code for c in _ESCAPED for code in (ord(c), ord(c) + 1))})
     column = [bisect.bisect_right(restriction.starts, start) - 1 for start in starts]
     budget_of(limits).spend(restriction.many_states * (4 * len(_ESCAPED) + len(starts) // 8))
-    escapes = [
-        (bisect.bisect_left(starts, ord(character)), _columns(restriction, encode_string_body(character).decode()))
-        for character in _ESCAPED
-    ]
-    moves = []
-    for state in range(restriction.many_states):
-        row = [restriction.moves[state][number] for number in column]
-        for index, spelling in escapes:
-            row[index] = _read(restriction, state, spelling)
-        moves.append(row)
-    spelled = minimize(Dfa.of(starts, moves, restriction.accepting))
+    # The last row stands for the dead state -1.
+    table = np.append(restriction.table, np.full((1, len(restriction.starts)), DEAD, np.int32), axis=0)
+    moves = table[:-1, column]
+    for character in _ESCAPED:
+        states = np.arange(restriction.many_states)
+        for number in _columns(restriction, encode_string_body(character).decode()):
+            states = table[states, number]
+        moves[:, bisect.bisect_left(starts, ord(character))] = states
+    spelled = minimize(Dfa(tuple(starts), np.ascontiguousarray(moves), restriction.accepting))
     return intersect([restriction, spelled], limits)
 
 
 def matters_outside(restriction: Dfa, limits: Limits) -> bool:
-    """Whether JSON text can break `restriction` although each of its strings is one of `permitted_strings`.
+    """Return whether JSON text can contain a banned word although each of its strings is permitted.
 
-    Explores pairs: where the whole text stands in `restriction`, and where the body of the open string does alone.
+    A string is permitted if the DFA from `permitted_strings` accepts it. For example, the word `true` can occur outside
+    strings, but the word `Bob` cannot. An exceeded limit raises LimitExceededError.
+
+    Args:
+        restriction: DFA of the permitted texts, which contain no banned word.
+        limits: Bounds on steps of work.
     """
     budget = budget_of(limits)
     budget.spend(len(restriction.starts) * (8 + restriction.many_states // 8))
@@ -52,6 +68,8 @@ def matters_outside(restriction: Dfa, limits: Limits) -> bool:
     escapes = [encode_string_body(character).decode() for character in _ESCAPED]
     inside = [_columns(restriction, text) for text in (*_representatives(restriction), *escapes)]
     quote = _columns(restriction, '"')
+    # Each pair has the state of `restriction` after the whole text, and the state after the body of the open string
+    # alone (None outside strings).
     pairs: list[tuple[int, int | None]] = [(0, None)]
     found = set(pairs)
     for whole, body in pairs:
@@ -76,7 +94,7 @@ def matters_outside(restriction: Dfa, limits: Limits) -> bool:
 
 
 def _representatives(automaton: Dfa) -> Iterator[str]:
-    """One character that JSON strings hold unescaped for each way in which the automaton treats characters."""
+    """Yield one character of each class that `automaton` distinguishes among those that JSON does not escape."""
     seen = set()
     ends = (*automaton.starts[1:], 0x110000)
     for start, end, column in zip(automaton.starts, ends, zip(*automaton.moves, strict=True), strict=True):
@@ -87,7 +105,7 @@ def _representatives(automaton: Dfa) -> Iterator[str]:
 
 
 def _columns(automaton: Dfa, text: str) -> list[int]:
-    """The column of each character of a text in the rows of an automaton."""
+    """Return the column of each character of `text` in the table of `automaton`."""
     return [bisect.bisect_right(automaton.starts, ord(character)) - 1 for character in text]
 
 

@@ -1,8 +1,8 @@
-"""Banned words: the automaton of the texts in which none of some words occurs.
+"""Banned words: the DFA of the texts in which none of the given words occurs.
 
-It is the search automaton for the words over folded characters, less the states where one has been read. A character
-may fold to several (ß to ss), so it moves as many steps at once: the automaton of all texts whose folding is in a
-language is the inverse image of that language's automaton.
+The DFA is the Aho-Corasick automaton of the words over case-folded characters, without the states in which a word is
+complete. A character may fold to several characters (ß to ss). For this character, one step of the DFA corresponds to
+several steps of the Aho-Corasick automaton.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa, explore
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, AhoCorasick
-from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
+from grammar_workers.scalar_values import has_surrogate
 
 
 def banned_words(
     words: Sequence[str], limits: Limits, *, case_sensitive: bool = False, whole_words: bool = False
 ) -> Dfa:
-    """The texts that hold none of `words`; see `BannedWordsSpecification` for what that means.
+    """Compile banned words to the DFA of the texts that contain none of them.
 
-    Raises InvalidSpecificationError with the pointer of an empty word or of one that is no text, LimitExceededError
-    when the words have too many letters.
+    Words with too many characters in total raise LimitExceededError.
+
+    Args:
+        words: The banned words or phrases.
+        limits: Bounds on states and on steps of work.
+        case_sensitive: True to compare exactly. False: text and words are compared after `str.casefold`.
+        whole_words: True to ban an occurrence only if no word character (letter, digit, underscore) is next to it.
+
+    Returns:
+        A DFA over the characters of the text, before case folding.
+
+    Raises:
+        InvalidSpecificationError: A word is empty or contains a lone surrogate. The pointer names the word.
     """
     folded = []
     for index, word in enumerate(words):
@@ -41,7 +52,7 @@ def banned_words(
 
 
 def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limits) -> Dfa:
-    """The automaton that reads every character as the symbols of its folding."""
+    """Return the DFA that reads each character as the symbols of its case folding."""
     spelled: dict[int, tuple[int, ...]] = {ord(letter): (symbol,) for letter, symbol in search.symbol_of.items()}
     for character, folded in foldings.items():
         symbols = tuple(map(search.symbol, folded))
@@ -52,10 +63,10 @@ def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limi
     inside = set(charset.classes_of(word_characters, starts))
     classes = [spelled.get(start, (OTHER_WORD if number in inside else OTHER,)) for number, start in enumerate(starts)]
     letters = {symbols: number for number, symbols in enumerate(dict.fromkeys(classes))}
-    # A row of the result is copied, not worked out, so its classes cost less than its distinct columns.
+    # Rows of the result are copied, so their classes cost less than the distinct columns.
     cost = 2 * len(letters) + len(starts) // 4
     budget = budget_of(limits)
-    # To fold and to class the characters of one automaton.
+    # Cost of folding and classifying the characters.
     budget.spend(3 * (len(starts) + len(foldings)))
 
     def following(node: int) -> list[int | None]:
@@ -68,6 +79,6 @@ def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limi
 
 @functools.cache
 def _foldings() -> dict[str, str]:
-    """The characters that case folding changes, and what to."""
+    """Return the characters that case folding changes, with their foldings."""
     characters = (chr(code) for low, high in charset.ALL for code in range(low, high + 1))
     return {character: folded for character in characters if (folded := character.casefold()) != character}

@@ -1,14 +1,16 @@
-"""The parts of a specification put together: front ends yield DFAs over characters or rules, `all_of` intersects them.
+"""Compiler of whole specifications: it calls the front end of each part and intersects the parts of an `all_of`.
 
-regular x regular           product of character automata; a choice is filtered by the rest
-regular x grammar           product of the rules of one recursive grammar and a character automaton
+The table shows how two parts are combined. A part is *regular* if it becomes a DFA over characters.
+
+regular x regular           product of DFAs over characters; a list of choices is filtered by the other parts
+regular x grammar           product of the rules of one recursive grammar and a DFA over characters; if the grammar
+                            contains tokens or JSON, as for a structural tag
 JSON x JSON                 conjunction of the schemas
-JSON x banned words         every string and name of the document is restricted; where a word could also match
-                            outside of strings, the raw text, too
-JSON x regular              product of the pushdown automaton and a byte automaton
-structural tag x regular    the same
-positions, automata over    combine with nothing
-token ids
+JSON x banned words         restriction of every string and property name; if a word can also occur outside strings,
+                            also a product with a DFA over the whole text
+JSON x regular              product of the pushdown automaton and a DFA
+structural tag x regular    product of the pushdown automaton and a DFA
+token IDs x any             rejected (positions and automata that list token IDs)
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_values import JsonValues
 from grammar_workers.languages.parts import (
+    EMPTY,
     Parts,
     choices,
     flattened,
@@ -44,7 +47,7 @@ from grammar_workers.pushdown import intersect as product
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.spans import span_states
 from grammar_workers.pushdown.strings import StringLowering
-from grammar_workers.pushdown.trie import trie_of_texts
+from grammar_workers.pushdown.trie import TextTrie
 from grammar_workers.specification import (
     AutomatonSpecification,
     ChoiceSpecification,
@@ -57,7 +60,12 @@ from grammar_workers.specification import (
 
 
 class Combination:
-    """One compilation: front ends write into the builder that they share."""
+    """Compiler of one specification. It calls the front ends and intersects the parts of an `all_of`.
+
+    Args:
+        compilation: Vocabulary, options and limits. Its `builder` receives the states of the pushdown automaton, and
+            its lists receive warnings.
+    """
 
     def __init__(self, compilation: Compilation) -> None:
         self._compilation = compilation
@@ -67,9 +75,20 @@ class Combination:
         self._json = JsonValues(compilation)
 
     def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
-        """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
+        """Compile a whole specification. Call this method once.
+
+        A specification that is rejected raises GrammarError with the JSON Pointer of the part that caused the error.
+
+        Args:
+            specification: The validated specification.
+
+        Returns:
+            A pushdown automaton over bytes. If the specification contains a context-free grammar whose recursion cannot
+            be removed, a rule graph instead: automata of grammar rules that call each other.
+        """
         parts = read_parts(self._compilation, "", specification)
-        # What no part says of itself is due to the first one that is no JSON, whose values say where they stand.
+        # An exceeded limit without a pointer gets that of the first part that is not JSON. JSON values set their own
+        # pointers.
         for pointer, part in flattened("", specification):
             if not isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
                 with limits_at(*inside_of(part, self._limits, pointer)):
@@ -94,11 +113,11 @@ class Combination:
             self._json.distinct = not parts.regular and not parts.automata
             leaves = TagLeaves(self._compilation, self._json)
             construction = Construction(self._vocabulary, self._limits, leaves)
-            formats = construction.run(*format_of(tag, pointer))
-            if leaves.values.grammars:
+            nfa, rules = construction.run(*format_of(tag, pointer))
+            if leaves.values.needs_stacks(rules, nfa):
                 restriction = intersection(self._compilation, parts) if parts.regular or parts.automata else None
-                return leaves.values.graph(formats, restriction, self._limits)
-            entry = leaves.values.entry(formats, self._vocabulary, self._builder, budget_of(self._limits))
+                return leaves.values.graph(nfa, restriction, self._limits)
+            entry = leaves.values.entry(nfa, rules, self._vocabulary, self._builder, budget_of(self._limits))
         else:
             entry, parts = self._json.entry(parts)
         pushdown = self._builder.build(entry)
@@ -144,18 +163,13 @@ class Combination:
         return self._choice_entry(lists, [*others, *parts.automata])
 
     def _counted_entry(self, parts: Parts) -> int | None:
-        """A regular expression that is too large with its counts written out; None where they must be."""
+        """Compile a regex with the counter in place of written-out counts, or return None if that is impossible."""
         if len(parts.regular) > 1 or parts.automata or not isinstance(parts.regular[0][1], RegexSpecification):
             return None
         with contextlib.suppress(NotCountableError, LimitExceededError):
-            entry = counted_text(
-                parts.regular[0][1].pattern,
-                self._vocabulary.alphabet,
-                self._builder,
-                self._limits,
-            )
+            entry = counted_text(parts.regular[0][1].pattern, self._vocabulary.alphabet, self._builder, self._limits)
             if entry is None:
-                raise UnsatisfiableError("no text matches the pattern")
+                raise UnsatisfiableError(EMPTY)
             return entry
         return None
 
@@ -174,12 +188,12 @@ class Combination:
         ]
         if not entries:
             raise UnsatisfiableError(
-                "no choice matches all specifications"
+                "no choice matches all specifications (`banned_words` count as one); change one of them"
                 if automata or len(lists) > 1
                 else "the vocabulary can spell none of the choices"
             )
 
-        return trie_of_texts(self._builder, sorted(entries), lambda _: 0, exit_label=0)
+        return TextTrie(self._builder, lambda _: 0, exit_label=0).add(sorted(entries))
 
     def _token_automaton(self, parts: Parts) -> PushdownAutomaton:
         pointer, part = parts.tokens[0]

@@ -1,4 +1,4 @@
-"""What the front ends of one compilation share."""
+"""State that the front ends of one compilation share: inputs, the automaton builder and the collected warnings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 @dataclasses.dataclass
 class Compilation:
-    """What is asked for, the builder that all write into, and what there is to say about the result.
+    """State that the front ends of one compilation share: inputs, an automaton builder, and warnings.
 
-    `notes`: what was ignored. `unenforced`: what schemas assert in vain. `doubt`: why some values are left out.
+    Attributes:
+        vocabulary: Tokens of the model.
+        resources: JSON Schema documents by URI, for `$ref` to other documents.
+        options: Options for the format of the output.
+        limits: Limits of the compilation and of the automaton.
+        builder: Pushdown automaton under construction. The front ends append states and edges.
+        notes: Warnings for the client, such as ignored keywords. The front ends append to this list.
+        unenforced: Schema keywords that are not enforced, with pointer and reason. The front ends append to this list.
+        doubt: Reason why the automaton excludes some values that the schemas allow. None: no such value is excluded. If
+            there is a reason, an empty intersection does not prove that no value matches.
     """
 
     vocabulary: Vocabulary
@@ -36,7 +45,19 @@ class Compilation:
 
 @contextlib.contextmanager
 def located(pointer: str, inside: str = "") -> Iterator[None]:
-    """Errors inside point into the whole specification: `pointer` is the part's, `inside` that of its own pointers."""
+    """Return a context manager that prefixes the JSON Pointers of errors raised in its block.
+
+    In `located("/specifications/1", "/schema")`, an error at `/items` gets the pointer
+    `/specifications/1/schema/items`.
+
+    Args:
+        pointer: JSON Pointer of the part within the whole specification. Empty: errors keep their pointers.
+        inside: JSON Pointer of a value within the part. The pointers of errors are relative to this value.
+
+    Raises:
+        GrammarError: The error of the block. Its pointer is now `pointer` + `inside` + the old pointer, or only
+            `pointer` if it had none.
+    """
     try:
         yield
     except GrammarError as error:

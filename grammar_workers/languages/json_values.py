@@ -1,16 +1,22 @@
-"""JSON values that specifications allow together, with the banned words in them, as one rule."""
+"""Compiler of the JSON parts of a specification. Schemas and banned words become states of the pushdown automaton.
+
+All JSON parts of an `all_of` (or the alternatives of a structural tag) are joined into one logical formula. The
+`solver` and `emitter` of `json_schema` compile it. Banned words restrict every string of the values.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 from collections.abc import Sequence
 
-from grammar_workers.budget import Budget, running
+from grammar_workers.budget import Budget, budget_of, running
 from grammar_workers.dfa.dfa import Dfa, intersect
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
-from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
+from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
@@ -18,6 +24,7 @@ from grammar_workers.languages.json_schema.read.unenforced import joined
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError
 from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants, Solver
+from grammar_workers.languages.json_schema.unsatisfiable import unsatisfiable_core
 from grammar_workers.languages.parts import Parts, any_text
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
@@ -36,10 +43,12 @@ _DOUBTS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """JSON parts, of which all hold or `any_of` them, each with its pointer, and how their values are written.
+    """The JSON parts to compile and how to serialize their values.
 
-    `permitted` restricts all strings; `inside`: where a schema stands in its part. Without `distinct`, keywords that
-    need values or names to be remembered are not enforced.
+    `parts` are (pointer, part) pairs: a value must satisfy all of them or, with `any_of`, one of them. `permitted`
+    restricts all strings. `inside` is the JSON Pointer of the schema within its part. Without `distinct`, keywords for
+    which the automaton would have to store values or names are not enforced. With `explain`, the error of an
+    unsatisfiable schema names keywords.
     """
 
     parts: Sequence[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]]
@@ -49,16 +58,27 @@ class _Asked:
     any_of: bool
     inside: str
     distinct: bool
+    explain: bool
 
 
 class JsonValues:
-    """The JSON values of one compilation."""
+    """Front end that compiles the JSON parts of one compilation.
+
+    Args:
+        compilation: Vocabulary, options and limits, the builder to extend, and the lists that collect warnings.
+
+    Attributes:
+        distinct: True (default) if the automaton may store the values and names that have occurred, for keywords such
+            as `uniqueItems`. Set it to False if the automaton is intersected with another automaton later: a product of
+            automata cannot store values.
+    """
 
     def __init__(self, compilation: Compilation) -> None:
         self._compilation = compilation
         self._limits = compilation.limits
+        # True if the automaton may store which values and names have occurred. A product of automata cannot store
+        # them.
         self.distinct = True
-        """Whether the automaton may remember which values and names there have been: no product does."""
 
     def entry(
         self,
@@ -68,47 +88,67 @@ class JsonValues:
         any_of: bool = False,
         inside: str = "/schema",
         constants: Constants = JSON_CONSTANTS,
+        explain: bool = True,
     ) -> tuple[int, Parts]:
-        """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
+        """Append states for the JSON values of a specification to the pushdown automaton under construction.
 
-        With `any_of`, of the values that one of them allows.
+        A schema that is rejected raises GrammarError. Banned words restrict every string. With banned words, the option
+        `escapes: any` is changed to `minimal` and a warning is added, because an escape could hide a banned word.
 
-        Banned words are taken into account in every string, and are left over only where they matter outside of them.
+        Args:
+            parts: The parts of a specification (members of an `all_of`), at least one of which is a JSON part. Not
+                changed.
+            options: Options of the grammar. None: the options of the compilation.
+            any_of: True to compile the values that satisfy at least one JSON part. False: values satisfy all JSON
+                parts.
+            inside: JSON Pointer of the schema within its part, for the pointers of errors.
+            constants: The texts of null, true and false.
+            explain: True if the error of an unsatisfiable schema names keywords, which takes time.
+
+        Returns:
+            Number of the entry state in the builder, and a copy of `parts`. The caller must intersect the automaton
+            with the regular parts of this copy. The copy contains only the banned words that can also occur outside
+            strings.
+
+        Raises:
+            NotDistinctError: A keyword such as `uniqueItems` cannot be enforced exactly, and `on_unsupported` is
+                `reject`.
         """
-        banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
-        permitted = None
         options = self._compilation.options if options is None else options
-        if banned:
-            if options.escapes == "any":
-                # A word could be hidden in an escape, or be one: what is searched has one spelling.
-                options = options.model_copy(update={"escapes": "minimal"})
-                self._compilation.notes.append(
-                    "strings have their minimal spelling beside banned words, not any escape"
-                )
-            # What the vocabulary spells is for strings to say: it may have an escape and not the character.
-            restriction = intersect(
-                [any_text(self._compilation, pointer, part) for pointer, part in banned], self._limits
-            )
-            permitted = permitted_strings(restriction, self._limits)
-            outside = [
-                (pointer, part.model_copy(update={"words": words}))
-                for pointer, part in banned
-                if (words := self._outside_of_strings(part, part.words))
-            ]
-            parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
+        permitted, options, parts = self._permitted(parts, options)
         distinct = self.distinct and not parts.regular and not parts.automata
-        asked = _Asked(parts.json, options, permitted, constants, any_of, inside, distinct)
+        asked = _Asked(parts.json, options, permitted, constants, any_of, inside, distinct, explain)
         told = list(self._compilation.notes), list(self._compilation.unenforced)
         try:
             return self._entry(asked), parts
         except NotDistinctError:
-            if options.on_unsupported == "refuse":
+            if options.on_unsupported == "reject":
                 raise
             self._compilation.notes[:], self._compilation.unenforced = told
             return self._entry(dataclasses.replace(asked, distinct=False)), parts
 
+    def _permitted(self, parts: Parts, options: GrammarOptions) -> tuple[Dfa | None, GrammarOptions, Parts]:
+        """Return the strings that banned words permit (None: all), and options and parts to compile beside them."""
+        banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
+        if not banned:
+            return None, options, parts
+        if options.escapes == "any":
+            # An escape could hide a word, or be one. With minimal escapes, each string has one form to search.
+            options = options.model_copy(update={"escapes": "minimal"})
+            self._compilation.notes.append("strings have their minimal spelling beside banned words, not any escape")
+        # Characters outside the vocabulary are not excluded here: the vocabulary may have the escape of a character.
+        restriction = intersect([any_text(self._compilation, pointer, part) for pointer, part in banned], self._limits)
+        permitted = permitted_strings(restriction, self._limits)
+        outside = [
+            (pointer, part.model_copy(update={"words": words}))
+            for pointer, part in banned
+            if (words := self._outside_of_strings(part, part.words))
+        ]
+        parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
+        return permitted, options, parts
+
     def _entry(self, asked: _Asked) -> int:
-        """The entry state. Where properties in any order exceed a limit, they keep the declared order."""
+        """Return the entry state. If properties in any order exceed a limit, compile the declared order instead."""
         if asked.options.property_order == "declared":
             return self._emitted(asked)
         saved = self._compilation.builder.saved()
@@ -119,31 +159,31 @@ class JsonValues:
             self._compilation.builder.restore(saved)
             self._compilation.notes[:], self._compilation.unenforced, self._compilation.doubt = told
             declared = asked.options.model_copy(update={"property_order": "declared"})
-            # Steps of its own: the first way has perhaps taken all.
+            # A separate budget, because the first attempt may have used all of the other.
             with running(Budget(self._limits, self._limits.max_steps // 2)):
                 entry = self._emitted(dataclasses.replace(asked, options=declared))
             self._compilation.notes.append(f"objects keep the declared order: {error.message}")
             return entry
 
     def _emitted(self, asked: _Asked) -> int:
-        options, distinct, pool = asked.options, asked.distinct, FormulaPool(self._limits)
-        formulas = []
-        for pointer, part in asked.parts:
-            if isinstance(part, JsonObjectSpecification):
-                formulas.append(pool.types(JsonType.OBJECT))
-                continue
-            formulas.append(self.formula(part.json_schema, pool, options, pointer, asked.inside, distinct=distinct))
-        root = Demand(pool.canonical(pool.any_of(formulas) if asked.any_of else pool.all_of(formulas)))
-        spellable = self._compilation.vocabulary.spellable
-        solver = Solver(pool, options, self._limits, spellable, asked.permitted, asked.constants, distinct=distinct)
-        with located(asked.parts[0][0], asked.inside):
-            try:
+        schemas = [
+            {"type": "object"} if isinstance(part, JsonObjectSpecification) else part.json_schema
+            for _, part in asked.parts
+        ]
+        solver, root = self._solver(asked, schemas)
+        try:
+            with located(asked.parts[0][0], asked.inside):
                 solver.solve(root)
-                entry = Emitter(solver, self._compilation.builder, options).emit(root)
-            except LimitExceededError as error:
-                # Patterns of the schema were compiled when it was read: this one is of a format, or of numbers.
-                error.position = None
-                raise
+                entry = Emitter(solver, self._compilation.builder, asked.options).emit(root)
+        except LimitExceededError as error:
+            # The position is in a pattern of a format or of numbers, because patterns of the schema were compiled when
+            # it was read.
+            error.position = None
+            raise
+        except UnsatisfiableError as error:
+            if asked.explain:
+                self._explain(error.message, asked, schemas)
+            raise
         self._compilation.notes += solver.notes
         self._compilation.doubt = self._compilation.doubt or solver.doubt
         if solver.has_doubts:
@@ -153,6 +193,39 @@ class JsonValues:
             for name in solver.disputed_names
         ]
         return entry
+
+    def _solver(self, asked: _Asked, schemas: Sequence[JsonSchema]) -> tuple[Solver, Demand]:
+        """Return a solver for the values that all `schemas` (with `any_of`, one of them) allow, and its root demand."""
+        options, pool = asked.options, FormulaPool(self._limits)
+        formulas = [
+            self.formula(schema, pool, options, pointer, asked.inside, distinct=asked.distinct)
+            for schema, (pointer, _) in zip(schemas, asked.parts, strict=True)
+        ]
+        root = Demand(pool.canonical(pool.any_of(formulas) if asked.any_of else pool.all_of(formulas)))
+        spellable, distinct = self._compilation.vocabulary.spellable, asked.distinct
+        return Solver(pool, options, self._limits, spellable, asked.permitted, asked.constants, distinct=distinct), root
+
+    def _explain(self, message: str, asked: _Asked, schemas: Sequence[JsonSchema]) -> None:
+        """Raise UnsatisfiableError with keywords that exclude every value, if the rest of the budget finds them."""
+
+        def satisfiable(reduced: Sequence[JsonSchema]) -> bool:
+            # Reading a schema costs few steps, and happens again for each group of keywords.
+            budget_of(self._limits).spend(len(json.dumps(reduced)))
+            try:
+                solver, root = self._solver(asked, reduced)
+                solver.solve(root)
+            except LimitExceededError:
+                raise
+            except GrammarError:  # such as a reference into a keyword that is left out
+                return True
+            return solver.satisfiable(root) or bool(solver.doubt)
+
+        places = [pointer if len(schemas) > 1 else "" for pointer, _ in asked.parts]
+        with contextlib.suppress(LimitExceededError), budget_of(self._limits).share(1):
+            if core := unsatisfiable_core(schemas, places, satisfiable):
+                (index, pointer), keywords = core
+                with located(asked.parts[index][0], asked.inside):
+                    raise UnsatisfiableError(f"{message}: {keywords}", pointer=pointer)
 
     def formula(
         self,
@@ -164,7 +237,22 @@ class JsonValues:
         *,
         distinct: bool = False,
     ) -> FormulaId:
-        """The formula of a schema; `pointer` and `inside` as in `located`."""
+        """Convert a schema to a logical formula in a pool. Warnings are appended to the lists of the compilation.
+
+        A schema that is rejected raises GrammarError.
+
+        Args:
+            schema: The JSON Schema.
+            pool: The pool (table of logical formulas) to which the formula is added.
+            options: Options of the grammar.
+            pointer: JSON Pointer of the part of the specification that contains the schema, for errors and warnings.
+            inside: JSON Pointer of the schema within that part.
+            distinct: True if the automaton may store the values and names that have occurred, for keywords such as
+                `uniqueItems`.
+
+        Returns:
+            The number of the formula in `pool`.
+        """
         reader = SchemaReader(schema, self._compilation.resources, pool, options, self._limits, distinct=distinct)
         with located(pointer, inside):
             formula = reader.read()
@@ -175,7 +263,7 @@ class JsonValues:
         return formula
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
-        """Those of the words that can occur in JSON text although they occur in none of its strings."""
+        """Return those of `words` that can occur in JSON text even if none of its strings contains them."""
         automaton = any_text(self._compilation, "", part.model_copy(update={"words": words}))
         if not matters_outside(automaton, self._limits):
             return []

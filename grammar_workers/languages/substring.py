@@ -1,4 +1,7 @@
-"""The text of a `substring` specification, or of `substring_of` in a schema, as spans."""
+"""Compiler of the `substring` specification, and of the keyword `substring_of` of schemas.
+
+Both allow a *span*: a contiguous piece of a source text.
+"""
 
 from __future__ import annotations
 
@@ -9,5 +12,16 @@ from grammar_workers.specification import Substring
 
 
 def spans(asked: Substring, limits: Limits, allowed: Charset = ALL) -> Spans:
-    """Return the spans of a text that consist of `allowed` characters."""
+    """Compile the spans (contiguous pieces) of a source text to a suffix automaton.
+
+    A text that is too long raises LimitExceededError.
+
+    Args:
+        asked: The specification: the source text, and the flags `whole_words` and `case_sensitive`.
+        limits: Bounds on states and on steps of work.
+        allowed: The characters that spans may contain. Spans with other characters are excluded.
+
+    Returns:
+        The automaton, which accepts the spans and the empty text.
+    """
     return spans_of(asked.text, limits, allowed, whole_words=asked.whole_words, case_sensitive=asked.case_sensitive)

@@ -1,6 +1,7 @@
-"""The token-pattern language: (class or literal text, quantifier) pairs, one after the other.
+"""Compiler of token patterns: lists of pairs (character class or literal text, quantifier).
 
-`[["UPPER", "+"], [":", "1"], [" ", "1"], ["LOWER", "+"]]` reads `ROMEO: away`. Classes are ASCII, but for ANY.
+For example, `[["UPPER", "+"], [":", "1"], [" ", "1"], ["LOWER", "+"]]` matches `ROMEO: away`. The class ANY contains
+every character. The other classes contain only ASCII characters.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
-from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
+from grammar_workers.scalar_values import has_surrogate
 
+# The characters of each class. Any other text is a literal.
 CLASSES = {
     "UPPER": charset.of(string.ascii_uppercase),
     "LOWER": charset.of(string.ascii_lowercase),
@@ -28,14 +30,27 @@ CLASSES = {
     "PUNCT": charset.of(string.punctuation),
     "ANY": charset.ALL,
 }
-"""What each class holds. Every other text stands for itself."""
 
 _QUANTIFIERS = {"1": (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None)}
 _COUNT = re.compile(r"\{([0-9]{1,9})(,)?([0-9]{1,9})?\}")
 
 
 def token_pattern(elements: Sequence[tuple[str, str]], limits: Limits) -> Dfa:
-    """The texts that `elements` describe. InvalidSpecificationError or LimitExceededError with pointer."""
+    """Compile a token pattern to the minimal DFA of the matching texts.
+
+    A malformed pair raises InvalidSpecificationError with the JSON Pointer of its text or quantifier.
+
+    Args:
+        elements: Pairs (class or text, quantifier). The first member is the name of a class in `CLASSES`, such as
+            `DIGIT`, or a literal text. The quantifier is `1`, `?`, `*`, `+`, `{m}`, `{m,}` or `{m,n}`.
+        limits: Bounds on states and on steps of work.
+
+    Returns:
+        The minimal DFA over characters.
+
+    Raises:
+        LimitExceededError: A repeat count or the DFA is too large. The pointer names the pair.
+    """
     parts = []
     for number, (text, quantifier) in enumerate(elements):
         low, high = _bounds(quantifier, f"/elements/{number}/1")

@@ -1,7 +1,13 @@
-"""What runs at every step: from an automaton and a text so far to the mask of allowed tokens.
+"""Matching: advances an automaton by each token of the output, and computes the mask of tokens that may come next.
 
-automaton or rule graph --recognizer--> pushdown_recognizer / cfg_recognizer --kernels/--> next state, mask row
-                        --token_fsm--> states by number, rows kept once by content (`mask_store`)
-masks: rows of a batch;  export: tables for a device;  examples: texts drawn at random;  spelling: tokens of a text
-May import every package but `service`.
+token_fsm             the class `TokenFSM`: numbered states with masks; `mask_store` stores equal masks once
+recognizer            the interface that `TokenFSM` uses: an automaton that reads tokens and computes masks
+pushdown_recognizer   the implementation of this interface for pushdown automata
+cfg_recognizer        the implementation for rule graphs (context-free grammars)
+distinct/             the implementation for pushdown automata whose items must be unique (`uniqueItems`)
+kernels/              the compiled loops of the recognizers; `long_rows` selects the prefix tree for a slow mask
+masks, export         application of masks to logits; tables of a `TokenFSM` for a PyTorch device
+examples, spelling    random outputs; tokenization of completions
+
+The modules may import every package except `service`.
 """

@@ -1,4 +1,4 @@
-"""Example outputs of a compiled grammar, drawn from its automaton without any model."""
+"""Example outputs of a compiled grammar, sampled from its automaton without a model."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ from collections.abc import Iterator
 from grammar_workers.matching.token_fsm import TokenFSM
 from grammar_workers.types import TokenId
 
+# Probability of a step on the shortest completion. A uniform sample would rarely find the single closing quote.
 _CLOSING = 0.25
-"""Chance of a step on the shortest way to an end: a uniform draw would hardly ever find the one closing quote."""
+# Probability of ending in a terminal state.
 _STOPPING = 0.5
-"""Chance of ending where the text may end."""
 
 
 def draw_examples(fsm: TokenFSM, count: int, *, seed: int = 0, max_tokens: int = 60) -> Iterator[bytes]:
-    """The shortest output first, then random walks: at most `count` different outputs, fewer of a small language.
+    """Sample complete example outputs: the shortest output first, then random outputs.
 
-    A walk takes allowed tokens, printable ASCII where there is any, and after `max_tokens` the shortest way to an end,
-    so every example is complete. Equal seeds give equal examples. Special tokens, which add no text, are not shown.
+    A random output consists of random allowed tokens, printable ASCII tokens if possible. After `max_tokens` tokens,
+    the shortest text that completes the output is appended. Equal seeds give equal examples. Special tokens add no
+    bytes to an example. LimitExceededError is raised if the grammar exceeds a limit on work or memory.
+
+    Args:
+        fsm: The compiled grammar.
+        count: Maximum number of examples. A grammar with few outputs has fewer examples.
+        seed: Seed of the random number generator.
+        max_tokens: Maximum number of random tokens in an output.
+
+    Yields:
+        Distinct outputs as bytes, at most `count`. The search ends after 8 * `count` samples.
     """
     generator = random.Random(seed)
     seen: set[bytes] = set()

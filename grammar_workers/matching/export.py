@@ -1,15 +1,16 @@
-"""States of a TokenFSM as plain arrays, so that they can advance where no Python runs: on a device.
+"""Export of a TokenFSM (compiled grammar) as arrays, from which a PyTorch device reads next states and masks.
 
-    class_of   [V]                 tokens that no state tells apart share a class
-    next       [states, classes]   the state after a token of that class; -1: forbidden, LEAVES: one that is not here
-    row_of     [states]            \\ the mask row of a state; rows are interned by content
-    rows       [rows, words]       /
+    class_of   [V]                 class of each token: in every state, tokens of one class lead to one next state
+    next       [states, classes]   next state after a token of the class; -1: disallowed; LEAVES: not in the tables
+    row_of     [states]            index of the state's mask in `rows`
+    rows       [rows, words]       the distinct masks
 
-Recursion and counters have no end of states, and some schemas have more than a device should hold: what is here is a
-part, closed but for LEAVES. Whoever leaves it asks the TokenFSM, and the next part has more of where they have been.
+A grammar with recursion or counters has infinitely many states. Some schemas have more states than a device should
+hold. So the tables have only some of the states. If a sequence reaches another state (LEAVES), the TokenFSM on the host
+advances it. Later tables contain more of the states that sequences have visited.
 
-At 131k tokens a row has 16 KiB, a dense line of `next` would have 512; grammars of a few hundred states have a few
-dozen to a few thousand classes.
+With 131,072 tokens, a mask takes 16 KiB. A row of `next` with one entry for each token would take 512 KiB. Grammars
+with a few hundred states have between a few dozen and a few thousand classes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.matching.kernels import transitions
-from grammar_workers.types import NO_STATE, MaskRow, StateId
+from grammar_workers.types import MaskRow
 
+# Maximum number of token classes, which must fit into int16.
 MAX_CLASSES = 1 << 15
-"""Classes fit into int16."""
 
 
+# Entry of `next` for an allowed token whose target state is not in the tables.
 LEAVES = -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceTables:
-    """The first states of one TokenFSM, by its numbers: `class_of` int16, `next`, `row_of` int32, `rows` uint32.
+    """Transitions and masks of the first states of one TokenFSM (compiled grammar) as arrays, for a PyTorch device.
 
-    `complete`: nothing leaves them.
+    States have the numbers of the TokenFSM. A token class is a set of equivalent tokens: from each state in the tables,
+    they all lead to the same next state.
+
+    Attributes:
+        class_of: Class of each token, int16 [V].
+        next: State after a token of each class, int32 [states, classes]. -1: the token is disallowed. -2 (LEAVES): the
+            next state is not in the tables.
+        row_of: Index in `rows` of each state's mask, int32 [states].
+        rows: Distinct masks, uint32 [rows, words].
+        complete: True if `next` has no LEAVES.
     """
 
     class_of: NDArray[np.int16]
@@ -44,22 +55,32 @@ class DeviceTables:
 
     @property
     def states(self) -> int:
+        """Number of states in the tables."""
         return len(self.next)
 
     @property
     def nbytes(self) -> int:
+        """Memory of the four arrays, in bytes."""
         return self.class_of.nbytes + self.next.nbytes + self.row_of.nbytes + self.rows.nbytes
 
 
 class TableBuilder:
-    """Collects `next` line by line and splits the classes of tokens as the lines tell them apart."""
+    """Builder of `DeviceTables` (states of a compiled grammar as arrays). The caller adds the states in order.
+
+    A token class is a set of equivalent tokens: from each added state, they all lead to the same next state. At first,
+    all tokens are one class. `add` splits classes.
+
+    Args:
+        tokens: Number of tokens V of the vocabulary.
+        max_bytes: Maximum size of the tables, in bytes.
+    """
 
     def __init__(self, tokens: int, max_bytes: int) -> None:
         self._class_of = np.zeros(tokens, np.int32)
         self._before = np.empty(tokens, np.int32)
         self._max_bytes = max_bytes
         self._many = 1
-        # A token of each class: a column of `next` is that token's.
+        # Rows of `next`, with one column per class.
         self._lines: list[NDArray[np.int32]] = []
         self._row_of: list[int] = []
         self._rows: dict[int, MaskRow] = {}
@@ -69,17 +90,24 @@ class TableBuilder:
         self._seen = np.empty(MAX_CLASSES * 4, np.int32)
 
     def add(self, following: NDArray[np.int32], number: int, row: MaskRow) -> bool:
-        """The next state's line: the state after each token, int32 [V], and its mask row with the FSM's number of it.
+        """Add the state with the next number. The first added state has number 0.
 
-        False, and nothing has changed, when a budget would be exceeded.
+        Args:
+            following: Number of the state after each token, int32 [V]; -1: disallowed. In the tables, LEAVES (-2)
+                replaces states that were never added.
+            number: Number of the state's mask in the TokenFSM (compiled grammar). Equal masks have equal numbers.
+            row: The mask, uint32 [words]. It is not copied.
+
+        Returns:
+            True if the state was added. If the tables would exceed `max_bytes` or MAX_CLASSES (32768) token classes,
+            nothing is changed and the result is False.
         """
         np.copyto(self._before, self._class_of)
         self._seen.fill(-1)
         many = transitions.refine(self._class_of, following, self._many, self._origin, self._pairs, self._seen)
-        if (
-            many < 0
-            or self._nbytes(many, (len(self._rows) + (number not in self._rows)) * row.nbytes) > self._max_bytes
-        ):
+        rows = len(self._rows) + (number not in self._rows)
+        nbytes = len(self._class_of) * 2 + (len(self._lines) + 1) * (many + 1) * 4 + rows * row.nbytes
+        if many < 0 or nbytes > self._max_bytes:
             np.copyto(self._class_of, self._before)
             return False
         if many > self._many:
@@ -94,7 +122,7 @@ class TableBuilder:
         return True
 
     def finish(self) -> DeviceTables:
-        """The tables of the states added."""
+        """Return the tables of all added states. ValueError is raised if no state was added."""
         lines = np.stack(self._lines)
         lines[lines >= len(lines)] = LEAVES
         return DeviceTables(
@@ -104,17 +132,3 @@ class TableBuilder:
             np.stack(list(self._rows.values())),
             complete=not (lines == LEAVES).any(),
         )
-
-    def _nbytes(self, classes: int, rows_nbytes: int) -> int:
-        """Of the tables with one state more."""
-        return len(self._class_of) * 2 + (len(self._lines) + 1) * (classes + 1) * 4 + rows_nbytes
-
-
-def no_tokens(tokens: int) -> NDArray[np.int32]:
-    """The line of a state that allows nothing."""
-    return np.full(tokens, NO_STATE, np.int32)
-
-
-def line_of(places: NDArray[np.int32], states: list[StateId]) -> NDArray[np.int32]:
-    """The line of a state whose tokens lead to `states[places[token]]`, or LEAVES; place -1 is forbidden."""
-    return np.array([*states, NO_STATE], np.int32)[places]

@@ -1,4 +1,8 @@
-"""Rows that are long in the making: which tree of the vocabulary is walked for them."""
+"""Selection of the prefix tree for a slow mask: the plain tree of all tokens or a folded tree.
+
+A mask is computed by a walk of a prefix tree of the tokens. In a folded tree, equivalent bytes share an edge, so a walk
+of it takes less time. For example, `[a-z]+` treats all letters alike (see `vocabulary.folded_trie`).
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,40 @@ _UNKNOWN, _NOT_FOLDED = range(2)
 
 
 class WalkedTrees:
-    """The trees for the states of an automaton whose rows are long in the making. The caller serialises all calls."""
+    """Selector of the prefix tree whose walk computes a slow mask: the plain tree of all tokens, or a folded tree.
+
+    In a folded tree, equivalent bytes share an edge. An object belongs to one automaton. The caller must serialize all
+    calls.
+
+    Args:
+        tables: Tables of the automaton.
+        vocabulary: Tokens of the model. It caches the folded trees.
+        entries: Addresses and lengths of the recognizer's arrays (see `kernels.arrays`), int64 [arrays, 2]. `choose`
+            writes the addresses of a folded tree into it.
+    """
 
     def __init__(self, tables: Tables, vocabulary: Vocabulary, entries: NDArray[np.int64]) -> None:
         self._tables = tables
         self._vocabulary = vocabulary
         self._entries = entries
-        # The classes of bytes of groups of states, None where the vocabulary is better walked as it is.
+        # Byte classes per group of states. None: the plain tree is walked.
         self._classes: list[bytes | None] = [None, None]
-        # The one walked last, and for which group: kernels keep nothing alive.
+        # The last folded tree and its group. The reference keeps the arrays alive while kernels use their addresses.
         self._folded: FoldedTree | None = None
         self._folded_for = _UNKNOWN
 
     def choose(self, state: int) -> int:
-        """Which tree to walk for the rows of a state (`mask.WHOLE_TREE`, `mask.FOLDED_TREE`), which kernels see."""
+        """Select the prefix tree for the masks of a state, and make this tree available to the kernels.
+
+        In a folded tree, equivalent bytes share an edge. It is selected if the bytes that can be read from the state on
+        have few equivalence classes. The tree stays available until the next call.
+
+        Args:
+            state: State of the automaton. The counter and the stack do not matter.
+
+        Returns:
+            `mask.WHOLE_TREE` (the plain tree of all tokens) or `mask.FOLDED_TREE`.
+        """
         group = self._group_of(state)
         classes = self._classes[group]
         if classes is None:
@@ -56,7 +80,7 @@ class WalkedTrees:
 
     @functools.cached_property
     def _groups(self) -> NDArray[np.int32]:
-        """[states]: the place in `_classes`, or _UNKNOWN; _NOT_FOLDED where the rule may be left without a quote."""
+        """[states]: index into `_classes`; _UNKNOWN at first; _NOT_FOLDED if the rule may end without a quote."""
         return np.zeros(len(self._tables.states), np.int32)
 
     @functools.cached_property

@@ -1,7 +1,7 @@
-"""Mask rows interned by content: automata have many more states than different rows.
+"""Storage of masks. Equal masks are stored once, because automata have many more states than distinct masks.
 
-Automata of one vocabulary share equal rows, too: those inside of strings, between names and values, before a digit are
-the same in many schemas, and stay in the processor's cache when the rows of a batch are gathered.
+Automata of one vocabulary share equal masks. For example, the masks inside strings or before a digit are equal in many
+schemas. Shared masks are often in the processor's cache when the masks of a batch are copied together.
 """
 
 from __future__ import annotations
@@ -13,37 +13,50 @@ import numpy as np
 from numba import njit, uint32
 from numpy.typing import NDArray
 
+from grammar_workers.memo import memoized
 from grammar_workers.numba_options import BORROWS, called_with, readonly
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# Masks of all automata of one vocabulary, by their digest.
 RowPool = weakref.WeakValueDictionary[int, MaskRow]
-"""Rows that any automaton of one vocabulary holds, by their digest."""
-_pools: weakref.WeakKeyDictionary[Vocabulary, RowPool] = weakref.WeakKeyDictionary()
 
 
+@memoized
 def pool_of(vocabulary: Vocabulary) -> RowPool:
-    """The rows that all automata of a vocabulary share."""
-    return _pools.setdefault(vocabulary, RowPool())
+    """Return the pool of masks that all automata of a vocabulary share: a mapping from a hash to the mask.
+
+    The pool has weak references. So a mask is freed when no automaton uses it.
+
+    Args:
+        vocabulary: The vocabulary. Every call with the same object returns the same pool.
+    """
+    return RowPool()
 
 
 class MaskRows:
-    """Rows (uint32 [words], read-only) by number; number 0 is the empty row.
+    """The distinct masks of one automaton (uint32 [words], read-only), numbered from 0. Mask 0 allows no token.
 
-    Rows never move and are published last, so readers of known numbers need no lock; the caller serialises `add`. A row
-    that another automaton of the same `pool` holds is not copied.
+    `rows[n]` is mask n of the object `rows`. Masks are never changed or moved, so reads need no lock. The caller must
+    serialize `add`. If the pool has an equal mask of another automaton, this mask is shared.
+
+    Args:
+        words: Number of uint32 words of a mask.
+        pool: Masks of all automata of the vocabulary, from `pool_of`.
+
+    Attributes:
+        counts: Number of allowed tokens of each mask.
+        lowest: ID of the lowest allowed token of each mask; -1 if the mask allows no token.
     """
 
     def __init__(self, words: int, pool: RowPool) -> None:
-        self._words = words
         self._pool = pool
         self._rows: list[MaskRow] = []
+        self._words = words
         self._weights = _weights_of(words)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
-        """Allowed tokens of each row."""
         self.lowest: list[TokenId] = []
-        """The lowest allowed token of each row, -1 for the empty one."""
         self.add(np.zeros(words, np.uint32))
 
     def __len__(self) -> int:
@@ -54,11 +67,18 @@ class MaskRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, whether others hold them, too, or not."""
+        """Memory of all masks of the automaton, in bytes. Masks that are shared with other automata are included."""
         return len(self._rows) * self._words * 4
 
     def add(self, row: MaskRow) -> int:
-        """The number of the row with this content, copied when it is new."""
+        """Store a mask, unless an equal mask is stored already.
+
+        Args:
+            row: Mask, uint32 [words]. A new mask is copied, so the caller may change `row` afterwards.
+
+        Returns:
+            The number of the stored mask. A new mask gets the next number.
+        """
         digest = int(_digest_of(row, self._weights))
         same_digest = self._by_digest.setdefault(digest, [])
         for number in same_digest:
@@ -79,14 +99,14 @@ class MaskRows:
 
 @functools.lru_cache(maxsize=16)
 def _weights_of(words: int) -> NDArray[np.uint32]:
-    """One odd number for each word of a row, uint32 [words]."""
+    """Return one odd number for each word of a mask, uint32 [words]."""
     return np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
 
 
 @called_with(uint32[::1], uint32[::1])
 @njit(**BORROWS)
 def _digest_of(row, weights):  # type: ignore[no-untyped-def]
-    """A multilinear hash (uint64) of a mask row; `weights` are those of `_weights_of`."""
+    """Return a multilinear hash (uint64) of a mask with the weights of `_weights_of`."""
     digest = np.uint64(0)
     for word in range(row.shape[0]):
         digest += np.uint64(row[word]) * np.uint64(weights[word])
@@ -96,11 +116,15 @@ def _digest_of(row, weights):  # type: ignore[no-untyped-def]
 @called_with(readonly(uint32[::1]))
 @njit(**BORROWS)
 def count_tokens(row):  # type: ignore[no-untyped-def]
-    """The number of set bits of a mask row, and the lowest set bit or -1."""
+    """Return the pair (number of set bits of a mask, index of the lowest set bit or -1 if no bit is set).
+
+    Args:
+        row: Mask, uint32 [words].
+    """
     count = np.int64(0)
     for word in range(row.shape[0]):
         bits = row[word]
-        # The number of set bits, summed up in ever wider fields (Hacker's Delight, 5-1).
+        # Population count by sums in ever wider fields (Hacker's Delight, 5-1).
         bits -= (bits >> np.uint32(1)) & np.uint32(0x55555555)
         bits = (bits & np.uint32(0x33333333)) + ((bits >> np.uint32(2)) & np.uint32(0x33333333))
         bits = (bits + (bits >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
@@ -118,7 +142,7 @@ def count_tokens(row):  # type: ignore[no-untyped-def]
 @called_with(readonly(uint32[::1]), uint32[::1])
 @njit(**BORROWS)
 def _equal(row, other):  # type: ignore[no-untyped-def]
-    """Without a way out of the loop, it compares many words at once."""
+    """Compare without an early exit, so that the compiler vectorizes the loop."""
     different = np.uint32(0)
     for word in range(row.shape[0]):
         different |= row[word] ^ other[word]

@@ -1,4 +1,8 @@
-"""What a `TokenFSM` asks of a byte automaton: it knows states and rows, a recognizer knows bytes and stacks."""
+"""The interface `Recognizer`: an automaton over bytes that reads tokens and computes token masks.
+
+A `TokenFSM` (numbered states and their masks) uses it. A *configuration* is the complete state of the automaton, for
+example (state, counter, top of the return stack).
+"""
 
 from __future__ import annotations
 
@@ -12,84 +16,155 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 from grammar_workers.types import MaskRow, TokenId
 
+# The complete state of an automaton, in canonical form.
+#
+# Equal configurations have equal continuations and equal hashes.
 Configuration = tuple[Any, ...]
-"""Where a byte automaton stands, in canonical form: equal configurations have equal futures, and hash alike."""
 
+# (configuration, whether the output may end there, mask equivalence class).
+#
+# Configurations of one class have equal masks, and the output may end in all of them or in none. -1: the class is not
+# known.
 Reached = tuple[Configuration, bool, int]
-"""A configuration, whether the text may stop there, and its class.
-
-Configurations of a class have the same row and stop in the same way; -1 where the class is not known.
-"""
 
 
 def check_bytes(held: int, limits: Limits, what: str = "the states take", of: str = "") -> None:
-    """Raise LimitExceededError where a TokenFSM, or the part of it that `what` and `of` name, holds too many bytes."""
+    """Check that the memory of a TokenFSM (compiled grammar), or of a part of it, is at most `max_fsm_bytes`.
+
+    Args:
+        held: Memory in use, in bytes.
+        limits: `max_fsm_bytes` is the limit.
+        what: Beginning of the error message: subject and verb, such as "the states take".
+        of: Text in the error message after "bytes", such as " of return stacks".
+
+    Raises:
+        LimitExceededError: The memory exceeds the limit.
+    """
     if held > limits.max_fsm_bytes:
         raise LimitExceededError(f"{what} more than {limits.max_fsm_bytes} bytes{of} (fixed limit max_fsm_bytes)")
 
 
-class PrefetchedRows(NamedTuple):
-    """Mask rows (writable, end tokens included) and the class of each; valid until the next ones are asked for."""
+class PrefetchedMasks(NamedTuple):
+    """A batch of prefetched masks: masks of configurations that may come next. Valid until the next batch.
 
-    rows: Sequence[MaskRow] = ()
+    Attributes:
+        masks: Masks, uint32 [words] each. End tokens are included. The caller may change the masks.
+        classes: Mask equivalence class of each mask: configurations of one class have equal masks.
+        wanted: None, or a configuration (complete state of the recognizer) that has no class, or whose mask takes long.
+            The caller must compute its mask before it requests the next batch.
+    """
+
+    masks: Sequence[MaskRow] = ()
     classes: Sequence[int] = ()
     wanted: Configuration | None = None
-    """Whose row the TokenFSM has to make by itself before it goes on: it has no class or is long in the making."""
 
 
 class Recognizer(Protocol):
-    """A byte automaton read by the tokens of one vocabulary. The TokenFSM calls it under its lock."""
+    """Interface of an automaton over bytes that reads the tokens of one vocabulary and computes token masks.
 
+    A *configuration* is the complete state of the automaton. The caller (`TokenFSM`) must serialize all calls. Only
+    `shortest` needs no lock if `remembers_values` is False. A method raises LimitExceededError if it exceeds a limit on
+    work or memory. There are three implementations: `PushdownRecognizer`, `DistinctRecognizer` (unique items) and
+    `CfgRecognizer` (context-free grammars).
+
+    Attributes:
+        KIND: One byte that selects the recognizer class in an artifact (serialized grammar).
+        remembers_values: True if configurations contain values that have been read, so that the same configuration is
+            rarely reached again.
+    """
+
+    # One byte that selects the recognizer class in an artifact.
     KIND: ClassVar[bytes]
-    """One byte that tells in an artifact which recognizer reads the payload."""
+    # True if configurations hold values that have been read, so that states rarely recur.
     remembers_values: ClassVar[bool]
-    """Whether configurations hold values that have been read, so that hardly any state comes up again."""
 
     @property
     def nbytes(self) -> int:
-        """Memory held now, in bytes; may grow with every call."""
+        """Memory in use, in bytes. May grow with every call."""
 
     @property
     def size(self) -> int:
-        """How many states the automaton itself has; does not grow."""
+        """Number of states of the automaton itself. Does not grow."""
 
     def start(self) -> Configuration:
-        """Where matching begins."""
+        """Return the configuration (complete state of the automaton) in which matching begins."""
 
-    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
-        """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded.
+    def find_or_fill_mask(self, configuration: Configuration, row: MaskRow) -> int:
+        """Compute the mask (bit set of allowed tokens) of a configuration, or find its mask equivalence class.
 
-        Returns the class of the configuration, -1 when it has none. When the class was known before, `row` is left as
-        it is. Classes are numbered from 0.
+        LimitExceededError is raised if a limit on work or memory is exceeded.
+
+        Args:
+            configuration: The configuration (complete state of the automaton).
+            row: Receives the mask without end tokens, uint32 [words]. It is unchanged if the returned class was
+                returned or prefetched before.
+
+        Returns:
+            The mask equivalence class, numbered from 0: all configurations of a class have equal masks. -1 if the
+            configuration has no class.
         """
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        """What is reached by a token of the vocabulary that is no end token; None when the token is forbidden."""
+        """Return the configuration after a token.
 
-    def may_end(self, configuration: Configuration) -> bool:
-        """Whether the text may stop here."""
+        LimitExceededError is raised if a limit on work or memory is exceeded.
 
-    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to.
+        Args:
+            configuration: The configuration (complete state of the automaton) before the token.
+            token_id: ID of a token other than an end token.
 
-        And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
+        Returns:
+            A triple: the configuration after the token; True if the output may end there; its mask equivalence class
+            (all configurations of a class have equal masks; -1: not known). None if the token is not allowed.
         """
 
-    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
-        """Make the rows of all places between ASCII characters, a few with each step of the iterator.
+    def may_end(self, configuration: Configuration) -> bool:
+        """Return whether the output may end in a configuration (complete state of the automaton)."""
 
-        Breadth first, but states that have not been met before others. Looks at `max_places` at most, and each step is
-        a call under the lock. Places that must have the same row are looked at once, so that this mostly ends where
-        there is no end of places, too. What follows them may differ: it is looked at where the callers of rules go on,
-        and behind each name of an object.
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        """Compute the configurations (complete states of the automaton) after all allowed tokens.
+
+        LimitExceededError is raised if a limit on work or memory is exceeded.
+
+        Args:
+            configuration: The configuration before the token.
+            row: The mask of the configuration, from `find_or_fill_mask`, uint32 [words].
+
+        Returns:
+            The distinct configurations, and for each token the index of its configuration in this list, int32 [V]. The
+            index is -1 for disallowed tokens and end tokens.
+        """
+
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedMasks]:
+        """Prefetch the masks of configurations (complete states) that can be reached through ASCII characters.
+
+        The search is breadth first, but configurations with a new state of the automaton come before those with a
+        visited state. It visits one configuration of each mask equivalence class (set of configurations with equal
+        masks). So it usually ends, even if there are infinitely many configurations. Within a class, the configurations
+        after a return of a rule or after a property name may differ, so the search adds these separately.
+        LimitExceededError is raised if a limit on work or memory is exceeded.
+
+        Args:
+            max_places: Maximum number of configurations to visit.
+
+        Yields:
+            Batches of masks. The caller must serialize each step of the iterator with its calls of other methods.
         """
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
-        """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop.
+        """Find a completion (text up to the end of the output) with the fewest bytes, and tokenize it.
 
-        Raises TooManyTokensError for more than `limit`, LimitExceededError where it takes too long to find. Takes no
-        lock and needs none: it reads only what never changes.
+        A configuration has the same completion at each call. If `remembers_values` is False, the call needs no lock.
+        `TooManyTokensError` is raised if the completion has more than `limit` tokens, and `LimitExceededError` if the
+        search takes too long.
+
+        Args:
+            configuration: The configuration (complete state of the automaton) where the completion begins.
+            limit: Maximum number of tokens.
+
+        Returns:
+            Token IDs of the completion, as few as possible. Empty if the output may end in the configuration.
         """
 
     def to_bytes(self) -> bytes:
-        """The automaton without anything visited, for the class method `from_bytes` of the same kind."""
+        """Return the automaton as bytes, for the class method `from_bytes`. Visited configurations are not included."""

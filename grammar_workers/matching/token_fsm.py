@@ -1,15 +1,19 @@
-"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of a recognizer.
+"""TokenFSM: an automaton that reads tokens, made from an automaton that reads bytes and a vocabulary.
 
-    configuration (mostly: state, counter, frame)  --interned-->  dense integer: the state everybody else sees
-    state --first visit--> mask row (one walk of the prefix tree), interned by content: state -> row number -> words
-    (state, token) --first visit--> state (a dozen byte steps and one dictionary look-up)
+A configuration describes how the byte automaton can continue: mostly by a state, a counter and a stack frame. A state
+of the TokenFSM is the number of a configuration. Numbers and masks are assigned when a state is first visited:
 
-A regular specification is a finite table; a recursive one grows as generations visit deeper nesting. State numbers are
-local to one process: the first visit decides.
+    configuration   --> state (an integer)
+    state           --> mask of the allowed tokens (one walk of the prefix tree). Equal masks are stored once.
+    (state, token)  --> next state (a dozen byte steps and one dictionary look-up)
+
+A regular specification has finitely many states. A recursive one has more states for deeper nesting. State numbers
+depend on the order of the first visits, so they are valid in one process only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +27,7 @@ from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
 from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
-from grammar_workers.matching.export import LEAVES, DeviceTables, TableBuilder, line_of, no_tokens
+from grammar_workers.matching.export import LEAVES, DeviceTables, TableBuilder
 from grammar_workers.matching.mask_store import MaskRows, pool_of
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Configuration, Recognizer, check_bytes
@@ -36,8 +40,8 @@ MOST_COMPLETION_TOKENS = 1 << 16
 _END: StateId = 0
 _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
+# Memory of one visited state in addition to its mask: list slots, a dictionary entry and its transitions.
 _STATE_BYTES = 400
-"""What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
@@ -46,10 +50,21 @@ _RECOGNIZERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognize
 
 
 class TokenFSM:
-    """The compiled grammar of one specification for one vocabulary. Thread-safe; readers of known states take no lock.
+    """Compiled grammar of one specification for one vocabulary: numbered states with a token mask each. Thread-safe.
 
-    A mask bit is set exactly when `next_state >= 0`; end tokens are allowed exactly in terminal states and lead to
-    `end_state`, whose mask is empty.
+    A state gets its number when it is first visited. The mask of a state allows a token exactly if `next_state` does
+    not return -1 for it. A state is terminal if the output may end there. Only terminal states allow end tokens (tokens
+    that end the output), which lead to `end_state`. A method raises LimitExceededError if the visited states exceed a
+    limit on work or memory.
+
+    Attributes:
+        initial_state: State before the first token.
+        end_state: State after an end token. It allows no token.
+        vocabulary: The vocabulary.
+        key: Grammar key: a hash of the specification, its options and the vocabulary.
+        notes: Warnings of the compiler about the specification, as texts.
+        unenforced: Keywords of the specification that the masks do not enforce.
+        costs: CPU seconds of compilation per source location (JSON Pointer, or line and column). {} for a loaded FSM.
     """
 
     initial_state: StateId = _INITIAL
@@ -69,7 +84,6 @@ class TokenFSM:
         self.notes = list(notes)
         self.unenforced = list(unenforced)
         self.costs: dict[str, float] = {}
-        """CPU seconds that compiling took at each place (pointer, or line and column); {} where it was loaded."""
         self.vocabulary = vocabulary
         self._recognizer = recognizer
         self._limits = limits
@@ -82,7 +96,7 @@ class TokenFSM:
         self._next: list[dict[TokenId, StateId]] = [{}]
         self._terminal: list[bool] = [True]
         self._rows = MaskRows(vocabulary.mask_words, pool_of(vocabulary))
-        # States below this one have had their successors visited.
+        # The successors of all states below this one have been visited.
         self._expanded = _INITIAL
         with self._lock:
             self._look_up(recognizer.start())
@@ -93,45 +107,67 @@ class TokenFSM:
             "`TokenFSM.from_bytes(data, vocabulary)`"
         )
 
-    # -- what the rest of the system uses ------------------------------------------------------------------------
-
     def allowed_mask(self, state: StateId) -> MaskRow:
-        """Mask row, uint32 [ceil(V / 32)]: bit t % 32 of word t // 32; read-only, valid for the life of the FSM."""
+        """Return the mask of a state, read-only uint32 [ceil(V / 32)]. No bit is set for state -1.
+
+        Bit t % 32 of word t // 32 is set if token t is allowed. V is the size of the vocabulary. The mask is computed
+        at the first call for a state. LimitExceededError is raised if this exceeds a limit on work or memory.
+        """
         return self._rows[self._row_number(state)]
 
     def known_mask(self, state: StateId) -> MaskRow | None:
-        """`allowed_mask` where the row is there already; takes no lock."""
+        """Return the mask of `state` (0 or more) if it is cached, else None. The method never computes or waits."""
         row = self._row_of[state]
         return None if row == _UNKNOWN_ROW else self._rows[row]
 
     def allowed_tokens(self, state: StateId) -> set[TokenId]:
-        """The allowed ids, for people and tests."""
+        """Return the IDs of all tokens that `state` allows, end tokens included. Slow: only for inspection."""
         bits = np.unpackbits(self.allowed_mask(state).view(np.uint8), bitorder="little")
         return set(np.flatnonzero(bits).tolist())
 
     def count_allowed(self, state: StateId) -> int:
-        """How many tokens `state` allows, end tokens included."""
+        """Return the number of tokens that `state` allows, end tokens included."""
         return self._rows.counts[self._row_number(state)]
 
     def next_state(self, state: StateId, token_id: TokenId) -> StateId:
-        """The state after `token_id`; -1 when it is forbidden, out of range, or `state` is -1."""
+        """Return the state after a token.
+
+        LimitExceededError is raised if the visited states exceed a limit on work or memory.
+
+        Args:
+            state: State before the token, or -1.
+            token_id: ID of the token. It may be an end token.
+
+        Returns:
+            The next state; `end_state` after an end token. -1 if the token is disallowed or not in the vocabulary, or
+            if `state` is -1.
+        """
         if state < 0:
             return NO_STATE
         known = self._next[state].get(token_id)
         return self._advance(state, token_id) if known is None else known
 
     def is_terminal(self, state: StateId) -> bool:
-        """Whether the text may stop here."""
+        """Return whether the output may end in this state. False for -1."""
         return state >= 0 and self._terminal[state]
 
     def only_ends(self, state: StateId) -> bool:
-        """Whether nothing may follow: a terminal state whose only tokens are end tokens (or `end_state` itself)."""
+        """Return whether the output must end: `state` allows end tokens only, or is `end_state`. False for -1."""
         return self.is_terminal(state) and (
             state == _END or self.count_allowed(state) == len(self.vocabulary.eos_token_ids)
         )
 
     def forced_tokens(self, state: StateId, limit: int = 64) -> list[TokenId]:
-        """The run of tokens while exactly one is allowed, at most `limit`; never contains an end token."""
+        """Return the tokens that must follow from a state on, because no other token is allowed in their place.
+
+        Args:
+            state: State where the tokens begin.
+            limit: Maximum number of returned tokens.
+
+        Returns:
+            Token IDs in order. The list ends before the first position where several tokens or an end token are
+            allowed. [] if there is no forced token, and for state -1.
+        """
         run: list[TokenId] = []
         while len(run) < limit:
             row = self._row_number(state)
@@ -143,24 +179,39 @@ class TokenFSM:
         return run
 
     def shortest_completion(self, state: StateId, limit: int = MOST_COMPLETION_TOKENS) -> list[TokenId]:
-        """Token ids of a shortest way (in bytes, then in tokens) to a terminal state; empty when `state` is terminal.
+        """Return the tokens of a completion: a text that completes the output from a state with the fewest bytes.
 
-        Raises ValueError for state -1, and LimitExceededError where the way has more than `limit` tokens or takes too
-        long to find.
+        Args:
+            state: State where the completion begins.
+            limit: Maximum number of tokens of the completion.
+
+        Returns:
+            Token IDs without an end token. [] if the output may end in `state`.
+
+        Raises:
+            ValueError: The state is -1.
+            LimitExceededError: The completion has more than `limit` tokens, or the search exceeds a limit on work.
         """
         if state < 0:
             raise ValueError("state -1 has no completion")
         if self.is_terminal(state):
             return []
         try:
-            return self._recognizer.shortest(self._configurations[state], limit)
+            with self._lock if self.remembers_values else contextlib.nullcontext():
+                return self._recognizer.shortest(self._configurations[state], limit)
         except TooManyTokensError:
             raise LimitExceededError(f"the shortest way to an end has more than {limit} tokens") from None
 
     def successors(self, state: StateId, token_ids: Iterable[TokenId]) -> list[Successor]:
-        """Where the allowed ones of `token_ids` lead from `state`, in the order of their first tokens.
+        """Return the distinct next states after some tokens. The call gives no numbers to new states.
 
-        A look without visiting, for people: it costs a step for each token and the FSM does not grow.
+        Args:
+            state: State before the tokens.
+            token_ids: IDs of the tokens, each a possible next token. Disallowed tokens are ignored.
+
+        Returns:
+            Next states with the tokens that lead to them, ordered by their first tokens in `token_ids`. A state that
+            was never visited has None in place of a number. [] for -1 and `end_state`.
         """
         reached: dict[Configuration, list[TokenId]] = {}
         terminal: dict[Configuration, bool] = {self._configurations[_END]: True}
@@ -169,6 +220,8 @@ class TokenFSM:
         with self._lock:
             here = self._configurations[state]
             for token in token_ids:
+                if not 0 <= token < self.vocabulary.size:  # the kernels check no index
+                    continue
                 if token in self.vocabulary.eos_token_ids:
                     configuration = self._configurations[_END] if self._terminal[state] else None
                 else:
@@ -185,9 +238,16 @@ class TokenFSM:
             ]
 
     def targets(self, state: StateId) -> tuple[list[StateId], NDArray[np.int32]]:
-        """The distinct states that the allowed tokens of `state` lead to, end tokens aside, all of which are visited.
+        """Return the next states of a state for all tokens of the vocabulary. New next states get numbers.
 
-        And for each token the place of its own among them, or -1: int32 [V]. Costs a walk of the row's tokens.
+        LimitExceededError is raised if the visited states exceed a limit on work or memory.
+
+        Args:
+            state: The state; not -1 and not `end_state`.
+
+        Returns:
+            The distinct next states, and for each token the index of its next state in this list, int32 [V].
+            Disallowed tokens and end tokens have the index -1.
         """
         row = self.allowed_mask(state)
         with self._lock:
@@ -195,7 +255,17 @@ class TokenFSM:
             return [self._look_up(configuration) for configuration in configurations], places
 
     def materialize(self, max_states: int | None = None) -> int:
-        """Visit states breadth first and fill their rows until all are known or `max_states` exist; how many exist."""
+        """Visit states breadth first and compute their masks, until `max_states` or more states are visited.
+
+        LimitExceededError is raised if the visited states exceed a limit on work or memory.
+
+        Args:
+            max_states: Number of visited states at which the method stops. None: visit all states. With None, the
+                method does not end by itself if there are infinitely many states.
+
+        Returns:
+            The number of states that are visited afterwards, `end_state` included.
+        """
         while self._expanded < len(self._configurations):
             state = self._expanded
             self.allowed_mask(state)
@@ -208,16 +278,25 @@ class TokenFSM:
     def device_tables(
         self, ahead: int = 512, max_states: int = 1 << 13, max_bytes: int = 16 << 20
     ) -> DeviceTables | None:
-        """The states visited so far as arrays, in the order of their numbers, as far as both limits go.
+        """Return transitions and masks of the visited states as arrays, for a PyTorch device such as a GPU.
 
-        If there are fewer than `ahead`, visits others breadth first: a walk of the vocabulary for each. None where not
-        even the initial state fits, or values are remembered. May raise LimitExceededError before that state is known.
+        Args:
+            ahead: If fewer states are visited, visit more states, breadth first, up to this number.
+            max_states: Maximum number of states in the arrays. States with low numbers come first.
+            max_bytes: Maximum memory of the arrays, in bytes.
+
+        Returns:
+            The arrays, by state number. None if the initial state does not fit into `max_bytes`, or if states depend
+            on earlier values of the output (unique items).
+
+        Raises:
+            LimitExceededError: The initial state exceeds a limit on work or memory.
         """
         if self.remembers_values:
             return None
         tokens = self.vocabulary.size
         builder = TableBuilder(tokens, max_bytes)
-        builder.add(no_tokens(tokens), self._row_of[_END], self._rows[self._row_of[_END]])
+        builder.add(np.full(tokens, NO_STATE, np.int32), self._row_of[_END], self._rows[self._row_of[_END]])
         state = _INITIAL
         while state < min(len(self._configurations), max_states):
             if state > _INITIAL and self._row_of[state] == _UNKNOWN_ROW and not self._spares:
@@ -232,7 +311,7 @@ class TokenFSM:
             if not builder.add(line, number, self._rows[number]):
                 break
             state += 1
-            # Locks are not fair: whoever waits for this one gets it while nobody else asks.
+            # Locks are not fair. The pause lets waiting threads acquire the lock.
             time.sleep(_PAUSE_S)
         return None if state == _INITIAL else builder.finish()
 
@@ -245,31 +324,41 @@ class TokenFSM:
                 self._look_up(one) if spares and len(self._configurations) < ahead else self._ids.get(one, LEAVES)
                 for one in configurations
             ]
-        line = line_of(places, following)
+        line = np.array([*following, NO_STATE], np.int32)[places]
         if self._terminal[state]:
             line[list(self.vocabulary.eos_token_ids)] = _END
         return line
 
     @property
     def _spares(self) -> bool:
-        """Whether memory is left for states that nobody has asked for: half of it is for those that requests visit."""
+        """True if memory is left for states that no output has reached. Half of the memory is for visited states."""
         return self.nbytes < self._limits.max_fsm_bytes // 2
 
-    def fill_rows(self, max_places: int = 4000) -> int:
-        """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.
+    def prefetch_masks(self, max_places: int = 4000) -> int:
+        """Prefetch masks: compute the masks of configurations that ASCII text can reach, before outputs reach them.
 
-        Looks at `max_places` at most, see `Recognizer.look_ahead`.
+        The masks are stored by mask equivalence class (set of configurations with equal masks). A state that
+        `next_state` visits later gets the mask of its class at once. For a state that was visited before, `known_mask`
+        still returns None until `allowed_mask` finds the class. Only configurations whose masks the recognizer leaves
+        to this method (`PrefetchedMasks.wanted`) become numbered states. LimitExceededError is raised if a limit on
+        work or memory is exceeded.
+
+        Args:
+            max_places: Maximum number of configurations to visit. If it is 0, no mask is computed.
+
+        Returns:
+            The number of distinct masks that exist afterwards.
         """
         if max_places > 0:
             self._row_number(_INITIAL)
         ahead = self._recognizer.look_ahead(max_places)
         while True:
-            # Others may walk in between.
+            # The lock is released between batches, so that other threads can use the automaton.
             with self._lock:
                 found = next(ahead, None)
                 if found is None:
                     return len(self._rows)
-                for row, row_class in zip(found.rows, found.classes, strict=True):
+                for row, row_class in zip(found.masks, found.classes, strict=True):
                     self._row_of_class[row_class] = self._rows.add(row)
                 if found.wanted is not None:
                     self._row_number(self._look_up(found.wanted))
@@ -277,30 +366,37 @@ class TokenFSM:
 
     @property
     def state_count(self) -> int:
-        """How many states have been visited so far, `end_state` included."""
+        """Number of visited states, `end_state` included."""
         return len(self._configurations)
 
     @property
     def nbytes(self) -> int:
-        """Memory held now, in bytes; grows as states are visited."""
+        """Memory in use, in bytes. The value grows with the number of visited states."""
         return self._recognizer.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
 
     @property
     def remembers_values(self) -> bool:
-        """Whether states depend on values that have been read: memory grows with outputs, completions may be longer."""
+        """True if states depend on earlier values of the output (unique items).
+
+        Then memory grows with every output, and completions may be longer than necessary.
+        """
         return self._recognizer.remembers_values
 
     @property
     def is_worn(self) -> bool:
-        """Whether states that hardly come up again hold so much memory that new outputs should have a fresh FSM."""
+        """True if the visited states use much memory and are rarely reached again (only with unique items).
+
+        "Much" is an eighth of `Limits.max_fsm_bytes`. New outputs should then use a newly loaded FSM.
+        """
         return self.remembers_values and self.nbytes > self._limits.max_fsm_bytes // 8
 
-    # -- serialisation -------------------------------------------------------------------------------------------
-
     def to_bytes(self, details: Mapping[str, Any] = MappingProxyType({})) -> bytes:
-        """The automaton in an `artifact` envelope, without visited states (docs/decisions/0011 says why).
+        """Return the FSM as bytes (an artifact), without the visited states.
 
-        `details` are plain data that `artifact.Envelope.details` gives back, with the number of "automaton_states".
+        ArtifactError is raised if the details and the warnings have more than 1 MiB.
+
+        Args:
+            details: Additional data to store in the artifact, which JSON can represent.
         """
         payload = self._recognizer.KIND + self._recognizer.to_bytes()
         details = {**details, "automaton_states": self._recognizer.size, "unenforced": self.unenforced}
@@ -317,9 +413,16 @@ class TokenFSM:
         key: GrammarKey | None = None,
         limits: Limits = Limits(),  # noqa: B008 - immutable
     ) -> TokenFSM:
-        """The inverse of `to_bytes`; `key` checks that it is the expected grammar.
+        """Return the FSM that an artifact contains.
 
-        Trusts nothing; raises `artifact.ArtifactError` for anything but an automaton for exactly this vocabulary.
+        Args:
+            data: Bytes from `to_bytes`. They may come from an untrusted source.
+            vocabulary: The vocabulary for which the artifact was compiled.
+            key: Grammar key that the artifact must have. None: any key.
+            limits: Limits on the memory and work of the FSM.
+
+        Raises:
+            ArtifactError: The data is malformed, or is for another vocabulary or key.
         """
         envelope = artifact.verify(data, key=key, fingerprint=vocabulary.fingerprint)
         payload, details = envelope.payload(_MAX_PAYLOAD_BYTES), envelope.details()
@@ -331,37 +434,45 @@ class TokenFSM:
             raise artifact.ArtifactError(str(error)) from None
         return cls(recognizer, vocabulary, envelope.key, details["notes"], limits, unenforced=details["unenforced"])
 
+    def renewed(self, *, force: bool = False) -> TokenFSM:
+        """Return an FSM of this grammar for new outputs.
+
+        Args:
+            force: True: return a new FSM in any case.
+
+        Returns:
+            A new FSM without visited states if this one is worn (`is_worn`) or uses half of its memory limit. Otherwise
+            this FSM. State numbers of two FSMs are independent.
+        """
+        if self._spares and not self.is_worn and not force:
+            return self
+        return TokenFSM.from_bytes(self.to_bytes(), self.vocabulary, key=self.key, limits=self._limits)
+
     # -- growth (under the lock) ---------------------------------------------------------------------------------
 
     def _row_number(self, state: StateId) -> int:
         if state < 0:
             return 0
         row = self._row_of[state]
-        return self._fill_row(state) if row == _UNKNOWN_ROW else row
+        return self._store_mask(state) if row == _UNKNOWN_ROW else row
 
-    def _fill_row(self, state: StateId) -> int:
+    def _store_mask(self, state: StateId) -> int:
         with self._lock:
             if self._row_of[state] != _UNKNOWN_ROW:
                 return self._row_of[state]
-            number = self._make_row(self._configurations[state], self._terminal[state])
+            if len(self._rows) % _ROWS_PER_CHECK == 0:
+                self._check_memory()
+            row = self._scratch_row
+            row_class = self._recognizer.find_or_fill_mask(self._configurations[state], row)
+            number = self._row_of_class.get(row_class)
+            if number is None:
+                if self._terminal[state]:
+                    row |= self.vocabulary.eos_mask
+                number = self._rows.add(row)
+                if row_class >= 0:
+                    self._row_of_class[row_class] = number
             self._row_of[state] = number
             return number
-
-    def _make_row(self, configuration: Configuration, terminal: bool) -> int:
-        """The number of the row of a configuration."""
-        if len(self._rows) % _ROWS_PER_CHECK == 0:
-            self._check_memory()
-        row = self._scratch_row
-        row_class = self._recognizer.fill_row(configuration, row)
-        known = self._row_of_class.get(row_class)
-        if known is not None:
-            return known
-        if terminal:
-            row |= self.vocabulary.eos_mask
-        number = self._rows.add(row)
-        if row_class >= 0:
-            self._row_of_class[row_class] = number
-        return number
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
         if not 0 <= token_id < self.vocabulary.size:

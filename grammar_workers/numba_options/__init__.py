@@ -1,4 +1,4 @@
-"""How all compiled loops are compiled."""
+"""numba options of all kernels (functions that numba compiles), and a registry of the argument types of kernels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any, TypeVar
 
 from grammar_workers.numba_options import cache  # noqa: F401 - says where the kernels are kept
 
+# Options of all kernels.
+#
+# Kernels release the GIL and hold no lock. Indices are not checked, because the callers have validated the arrays. C
+# code does not call kernels.
 OPTIONS: dict[str, Any] = {
     "nogil": True,
     "cache": True,
@@ -14,23 +18,31 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
-"""They release the GIL and keep no lock. Indices are not checked: whoever calls them has checked the arrays. Nobody
-calls them from C."""
+# Options of kernels that neither create nor return arrays.
+#
+# Without reference counts for the arrays that are passed, such kernels take two fifths less time (docs/decisions/0029).
 BORROWS: dict[str, Any] = {**OPTIONS, "_nrt": False}
-"""For kernels that neither make nor return arrays: they count no references to those they are passed, which was two
-fifths of their time (docs/decisions/0029)."""
+# Further options of kernels that only kernels call.
+#
+# Python cannot call them. A wrapper that unpacks all arrays of a recognizer takes longer to compile than most kernels,
+# and would be compiled again in each kernel that calls them.
 INNER: dict[str, Any] = {"no_cpython_wrapper": True}
-"""Besides, for kernels that only kernels call. Python cannot: what would unpack all arrays of a recognizer for it takes
-longer to compile than most kernels, and would be compiled again in each that calls them."""
 
 Kernel = TypeVar("Kernel")
+# Kernels that Python calls, in the modules imported so far, with the numba types of their arguments.
 CALLED: list[tuple[Any, tuple[Any, ...]]] = []
-"""The kernels that Python calls, in the modules imported so far, with the types of their arguments."""
 
 
 def called_with(*arguments: Any) -> Callable[[Kernel], Kernel]:
-    """Which types of arguments (numba's) Python calls a kernel with, so that it can be compiled ahead for them
-    (`kernels.ahead`). It must be called with no others: they would be compiled when the call waits for it."""
+    """Return a decorator that registers the argument types of a kernel (a function that numba compiles).
+
+    `kernels.compile_all` compiles the registered kernels for these types before the first request. Python must call the
+    kernel with these types only: for other types, numba would compile the kernel during the call. The decorator returns
+    the kernel unchanged.
+
+    Args:
+        arguments: numba types of the arguments, in order.
+    """
 
     def note(kernel: Kernel) -> Kernel:
         CALLED.append((kernel, arguments))
@@ -40,5 +52,9 @@ def called_with(*arguments: Any) -> Callable[[Kernel], Kernel]:
 
 
 def readonly(array: Any) -> Any:
-    """The type of an array that must not be written to."""
+    """Return the read-only variant of a numba array type.
+
+    Args:
+        array: numba type of a writable array.
+    """
     return array.copy(readonly=True)

@@ -1,8 +1,8 @@
-"""Where numba keeps the compiled kernels: a folder of their own for each version of the sources they are made of.
+"""Folder in which numba caches compiled kernels. Each version of the source code has its own folder.
 
-numba notices a change of the file that a function stands in, but not of the files whose functions and constants it has
-taken up: kernels would go on with the old ones after an update. So the folder's name is a digest of them all. This
-module must be imported before any kernel; the package does, whose options each kernel takes.
+numba recompiles a function if the file of the function changes. It ignores changes in the files that this file imports.
+So the name of the folder contains a digest of all these files. The import of this module sets numba's cache folder. It
+must precede the import of any kernel: kernels import `numba_options`, and `numba_options` first imports this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ _IMPORTED = re.compile(rb"^from grammar_workers\.([\w.]+) import", re.MULTILINE)
 
 
 def kernel_sources(package: Path) -> list[Path]:
-    """The modules under `package` with compiled functions, and those whose names they import: constants and tuples."""
+    """Return the source files that determine the compiled kernels (functions that numba compiles).
+
+    These are all modules with the text `from numba import`, and the modules of the package that they import directly.
+
+    Args:
+        package: Root folder of the package `grammar_workers`.
+
+    Returns:
+        Paths of existing files in the package, sorted.
+    """
     found: set[Path] = set()
     for path in package.rglob("*.py"):
         source = path.read_bytes()
@@ -35,9 +44,14 @@ def kernel_sources(package: Path) -> list[Path]:
 
 
 def cache_folder(base: Path, sources: Iterable[Path]) -> Path:
-    """The folder below `base` for kernels made of `sources` as they are now, by this numba.
+    """Return the path of the cache folder for the given source files and the installed version of numba.
 
-    Two environments with other versions of numba would undo each other's work in one folder.
+    The name contains a digest of the files and the version. So each version of the code or of numba has its own folder.
+    The folder is not created.
+
+    Args:
+        base: Parent folder.
+        sources: Source files of the kernels.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sources:
@@ -46,7 +60,7 @@ def cache_folder(base: Path, sources: Iterable[Path]) -> Path:
 
 
 def _base() -> Path:
-    """NUMBA_CACHE_DIR, or beside the package, or for the user where the package cannot be written to."""
+    """Return NUMBA_CACHE_DIR, or the package's `__pycache__`, or the user's cache folder if that is not writable."""
     if _settings.CACHE_DIR:
         return Path(_settings.CACHE_DIR)
     beside = _PACKAGE / "__pycache__"

@@ -1,11 +1,19 @@
-"""Automata over bytes with a stack and a counter: what most specifications become.
+"""Pushdown automata over bytes, with a return stack and a counter: the compiled form of most specifications.
 
-    languages --builder--> automaton: states, transitions by byte, calls with return states, counters
-                 |-- strings, string_moves, escapes, json_text   JSON strings
-                 +-- trie                                    listed texts
-    automaton --intersect--> with a regular language;  --liveness--> which counters matter;
-              --shortest--> a shortest text to an end (`repeated_text`);  --byte_classes--> bytes that are alike
+Modules that build an automaton:
 
-`instructions` has the columns of the tables, the values in them, and what an instruction does to the counter.
-May import `dfa` and the modules beside the packages.
+    builder                                     states, transitions by byte, calls with return states, counters
+    strings, string_moves, escapes, json_text   JSON strings
+    spans, span_layout                          the spans (substrings) of a text
+    trie                                        listed strings
+
+Modules that analyze an automaton:
+
+    intersect                 product with a regular language
+    liveness                  states in which the value of the counter matters
+    shortest, repeated_text   a shortest completion
+    byte_classes              equivalent bytes
+
+`instructions` defines the columns of the tables, the values in them, and the effect of an instruction on the counter.
+The modules may import `dfa` and the modules at the top level of `grammar_workers`.
 """

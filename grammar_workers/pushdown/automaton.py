@@ -1,15 +1,17 @@
-"""The byte automaton: flat tables of rules with call edges.
+"""The pushdown automaton over bytes: flat tables of rules that call each other.
 
-A pushdown automaton reads bytes. Each state reads one byte by its literal (this very byte leads to the next state) or
-by a row of the dense table. Entering a state may run an *instruction*: check a guard on the counter, count, call a
-rule, return from one, or go on to another state. For `{"a": [1, 2]}` with `{"properties": {"a": {"type": "array",
-"items": {"type": "integer"}}}}`:
+A state reads one byte by its *literal* or by its *dense row*. The literal is a byte that leads to the state with the
+next number. A dense row has the next state for each of the 256 bytes. Entering a state may run an *instruction*. It can
+test the counter (a *guard*), change the counter, call a rule, return from a rule, or jump to another state.
+
+These rules read `{"a": [1, 2]}` for `{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
 
     object rule   '{' -> '"' 'a' '"' ':' ' ' -> CALL array, return to A;   A: ',' -> ...   '}' -> RETURN
     array rule    '[' -> CALL integer, return to B;   B: ',' ' ' -> CALL integer, return to B;   ']' -> RETURN
     integer rule  '1' -> D;   D: digit -> D, anything else -> return to B and read it there (EXIT)
 
-Recursion is a rule that calls itself; the return stack is part of the configuration (see `matching.kernels.step`).
+A recursive specification becomes a rule that calls itself. The automaton does not store the return stack.
+`matching.kernels.step` runs the automaton, and keeps the stack in its configurations.
 """
 
 from __future__ import annotations
@@ -22,21 +24,25 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.dfa.charset import merged
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.instructions import Tables
 from grammar_workers.types import TokenId
 
+# Inclusive bounds of counter values.
 Interval = tuple[int, int]
-"""Inclusive bounds of counter values."""
 
+# The upper bound of an interval or length without a maximum.
 UNBOUNDED = 2**31 - 1
+# A condition on the counter: sorted, disjoint intervals, one of which must contain it; () for no condition; or a
+# guard over the bits of the counter (see `some_clear`, `all_set`, `advice`).
 Guard = tuple[Interval, ...]
-"""Sorted, disjoint intervals one of which holds the counter, () for no condition, or a guard over bits (see below)."""
+# A guard that no counter passes.
 NEVER: Guard = ((-1, -1),)
-"""A guard that no counter passes."""
+# Number of flags that a counter can hold.
 COUNTER_BITS = 2 * code.GUARD_HALF
-"""How many flags a counter holds."""
 
+# Number of columns of each array, in the order of an artifact. 0: the array has one dimension.
 _SHAPES = {
     "states": code.STATE_COLUMNS,
     "table": 256,
@@ -48,15 +54,25 @@ _SHAPES = {
     "boundaries": code.BOUNDARY_COLUMNS,
     "distinct": code.DISTINCT_COLUMNS,
 }
-"""The columns of each array, in the order of an artifact; 0: it has one dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PushdownAutomaton:
-    """A finished pushdown automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
+    """A finished pushdown automaton over bytes. Matching begins in the state START and accepts in the state ACCEPT.
 
-    `token_edges` is [t, EDGE_COLUMNS], `boundaries` [b, BOUNDARY_COLUMNS], `distinct` [d, DISTINCT_COLUMNS]; the others
-    are as in `Tables`. Matching begins in START, and ACCEPT accepts.
+    All arrays are int32 and read-only. The module `instructions` defines the columns (STATE_COLUMNS, ...).
+
+    Attributes:
+        states: States, [n, STATE_COLUMNS].
+        table: Dense rows, [rows, 256]: the state after each byte, or DEAD (-1).
+        instructions: Instructions, which run on entering a state, [k, INSTRUCTION_COLUMNS].
+        guards: Conditions on the counter, [g, GUARD_COLUMNS].
+        returns: Return states of all calls, [r]. The states of one call, its return site, are consecutive. -1: none.
+        loops: Records of the character sequences that a state allows, with which masks are computed faster, [l,
+            LOOP_COLUMNS].
+        token_edges: Transitions that read a whole token by its ID, [t, EDGE_COLUMNS].
+        boundaries: Jumps to another state between two tokens, with which tokens are counted, [b, BOUNDARY_COLUMNS].
+        distinct: Calls whose values must be unique (`uniqueItems`), [d, DISTINCT_COLUMNS].
     """
 
     states: NDArray[np.int32]
@@ -75,29 +91,36 @@ class PushdownAutomaton:
 
     @functools.cached_property
     def nbytes(self) -> int:
+        """Memory of all arrays, in bytes."""
         return sum(getattr(self, name).nbytes for name in _SHAPES)
 
     @functools.cached_property
     def tables(self) -> Tables:
-        """The arrays that describe bytes."""
+        """The arrays of the transitions by bytes as a named tuple, which numba functions take. They are not copied."""
         return Tables(self.states, self.table, self.instructions, self.guards, self.returns, self.loops)
 
     @functools.cached_property
     def calls(self) -> NDArray[np.int32]:
-        """The instructions that call."""
+        """The instructions that call a rule, int32 [calls, INSTRUCTION_COLUMNS]."""
         return self.instructions[self.instructions[:, code.INSTRUCTION_MOVE] == code.CALL]
 
     @functools.cached_property
     def site_labels(self) -> dict[int, int]:
-        """Where a return site begins in `returns` -> with how many labels one may return there; a site ends where the
-        next one begins."""
+        """Index in `returns` where a return site begins -> number of return states in this site.
+
+        A return site is the list of the return states of a call. A rule returns with a label (a small number), which
+        selects the return state. Labels that the caller does not accept (-1) are not counted.
+        """
         bases = np.unique(self.calls[:, code.INSTRUCTION_SITE])
         usable = np.add.reduceat(self.returns >= 0, bases, dtype=np.int64) if len(bases) else bases
         return dict(zip(bases.tolist(), usable.tolist(), strict=True))
 
     @functools.cached_property
     def label_counts(self) -> dict[int, int]:
-        """Entry state of a called rule -> with how many labels its callers let it return."""
+        """First state of a called rule -> number of labels that the caller with the most labels accepts.
+
+        A label is the small number with which a rule returns. It selects the return state of the caller.
+        """
         counts: dict[int, int] = {}
         for target, base in self.calls[:, [code.INSTRUCTION_TARGET, code.INSTRUCTION_SITE]].tolist():
             counts[target] = max(counts.get(target, 0), self.site_labels[base])
@@ -105,21 +128,38 @@ class PushdownAutomaton:
 
     @functools.cached_property
     def token_edges_of(self) -> dict[int, list[tuple[TokenId, TokenId, int]]]:
-        """State -> its token edges: (first token, last token, target)."""
+        """State -> its transitions by token ID: triples (first token, last token, next state), bounds inclusive.
+
+        States without such transitions are not in the dictionary.
+        """
         edges: dict[int, list[tuple[TokenId, TokenId, int]]] = {}
         for state, first, last, target in self.token_edges.tolist():
             edges.setdefault(state, []).append((first, last, target))
         return edges
 
     def to_bytes(self) -> bytes:
-        """The length of each array (int64), then the arrays one after the other (int32), little-endian."""
+        """Return the automaton as bytes, for `from_bytes`.
+
+        Returns:
+            The length of each array (int64), then the arrays (int32), all little-endian.
+        """
         arrays = [getattr(self, name) for name in _SHAPES]
         lengths = np.array([len(array) for array in arrays], "<i8")
         return b"".join([lengths.tobytes(), *(array.astype("<i4").tobytes() for array in arrays)])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PushdownAutomaton:
-        """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless every index fits its array."""
+        """Deserialize an automaton from untrusted bytes.
+
+        Args:
+            data: Bytes from `to_bytes`.
+
+        Returns:
+            The automaton, which `validate` has checked.
+
+        Raises:
+            ValueError: The data has the wrong length, or an index is outside its array.
+        """
         head = 8 * len(_SHAPES)
         if len(data) < head:
             raise ValueError("truncated")
@@ -140,7 +180,10 @@ class PushdownAutomaton:
         return pushdown
 
     def validate(self) -> None:
-        """Raise ValueError unless every index that a kernel would follow lies inside its array."""
+        """Check that every index in the arrays is in range. Kernels (functions compiled by numba) do not check this.
+
+        ValueError is raised if an index or another value is out of range. The message names the kind of value.
+        """
         many = len(self.states)
         lit, row, exit_label, op, loop = self.states.T
         _require(many >= 2, "too few states")
@@ -168,7 +211,7 @@ class PushdownAutomaton:
         _require(_inside(self.distinct[:, [code.DISTINCT_SITE, code.DISTINCT_LABELS]], 0, UNBOUNDED), "distinct values")
         jumps = (move == code.CALL) | (move == code.GOTO) | (move == code.OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
-        # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
+        # A kernel adds any label to the site of the topmost frame, so every site must have room for every label.
         labels = np.concatenate([target[move == code.RETURN], exit_label])
         _require(_inside(target[move == code.RETURN], 0, UNBOUNDED) and _inside(exit_label, -1, UNBOUNDED), "labels")
         room = len(self.returns) - max(int(labels.max(initial=0)), 0)
@@ -185,31 +228,56 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _mask(bits: Iterable[int]) -> Interval:
-    """The mask with these bits, in two halves."""
+    """Return the mask with these bits, as its low and high half."""
     number = sum(1 << bit for bit in set(bits))
     return number & ((1 << code.GUARD_HALF) - 1), number >> code.GUARD_HALF
 
 
 def some_clear(bits: Iterable[int]) -> Guard:
-    """Passed while at least one of these bits of the counter is clear."""
+    """Return a guard (condition on the counter) that passes if at least one of the given bits is 0.
+
+    Args:
+        bits: Numbers of the tested bits of the counter, 0 to COUNTER_BITS - 1.
+    """
     return ((code.SOME_CLEAR, 0), _mask(bits))
 
 
 def all_set(masks: Iterable[Iterable[int]]) -> Guard:
-    """Passed once all bits of at least one of the masks are set."""
+    """Return a guard (condition on the counter) that passes if the counter has all bits of at least one mask.
+
+    Args:
+        masks: Masks of counter bits. A mask is given by the numbers of its bits, 0 to COUNTER_BITS - 1.
+    """
     return ((code.ALL_SET, 0), *map(_mask, masks))
 
 
 def advice(masks: Sequence[Iterable[int]], complete: Sequence[Iterable[int]]) -> Guard:
-    """Always passed, but a shortest completion goes here only where all bits of one of `masks` are set.
+    """Return a guard (condition on the counter) that affects only the search for a shortest completion.
 
-    Where it begins, all bits of one of `complete` will do, too.
+    When the automaton reads an output, the guard always passes. The search for a completion (text up to the end of the
+    output) enters a state with this guard only if the counter has all bits of at least one mask. A mask is given by the
+    numbers of its bits, 0 to COUNTER_BITS - 1.
+
+    Args:
+        masks: Masks that always apply.
+        complete: Masks that apply only while the counter has the value with which the search began.
+
+    Returns:
+        The guard, of kind ADVICE.
     """
     return ((code.ADVICE, len(masks)), *map(_mask, (*masks, *complete)))
 
 
 def union_guards(guards: Sequence[Guard]) -> Guard:
-    """The union of guards of one kind, either intervals or `some_clear`; one that is () always passes."""
+    """Return a guard (condition on the counter) that passes if one of `guards` passes.
+
+    Args:
+        guards: Guards of one sort: either intervals, or results of `some_clear`. Guards of both sorts may be mixed
+            with () (always passes) and NEVER (never passes).
+
+    Returns:
+        The union of the intervals, or `some_clear` of all bits. () if `guards` is empty or contains ().
+    """
     if not guards or () in guards:
         return ()
     low, high = 0, 0
@@ -217,13 +285,4 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
         for _, mask in (guard for guard in guards if guard != NEVER):
             low, high = low | mask[0], high | mask[1]
         return ((code.SOME_CLEAR, 0), (low, high))
-    merged: list[Interval] = []
-    intervals = sorted(itertools.chain.from_iterable(guards))
-    start, end = intervals[0]
-    for low, high in intervals:
-        if low > end + 1:
-            merged.append((start, end))
-            start, end = low, high
-        elif high > end:
-            end = high
-    return (*merged, (start, end))
+    return merged(itertools.chain.from_iterable(guards))

@@ -1,4 +1,4 @@
-"""The builder that lays out the tables of a `PushdownAutomaton`."""
+"""Builder of the tables of a `PushdownAutomaton`. Parameters and methods use `op` as the name of an instruction."""
 
 from __future__ import annotations
 
@@ -22,43 +22,57 @@ from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
 from grammar_workers.types import TokenId
 
+# Steps of the work budget that a dense row costs.
 _ROW_STEPS = 32
-"""What a dense row counts against the budget."""
 
 
+# (guard, action, operand, move, target, return site, entry mode). A plain tuple, because there are many.
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
-"""(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
 _STATE = struct.Struct(f"{code.STATE_COLUMNS}i")
 _EMPTY_STATE = (-1, -1, -1, 0, 0)
 _NO_MOVES = np.full(256, -1, np.int32)
 
 
 def no_moves() -> NDArray[np.int32]:
-    """A dense row in which no byte leads anywhere, int32 [256]."""
+    """Return a new dense row (the state after each byte) in which no byte leads anywhere, int32 [256] of -1."""
     return _NO_MOVES.copy()
 
 
+# The dense row for all bytes other than the literal of a state, and the loop of the state (see LOOP_BASE).
 Beside: TypeAlias = tuple[int, int]
-"""The dense row of a state that reads one byte of a literal, for all other bytes, and the loop that it resembles."""
+# No other bytes (row -1) and no loop (0).
 NOTHING_BESIDE: Beside = (-1, 0)
 
 
 @functools.lru_cache(maxsize=4096)
 def _letter(byte: int, beside: Beside) -> bytes:
-    """The state that reads a byte within a literal."""
+    """Return the encoded state that reads a byte within a literal."""
     row, loop = beside
     return _STATE.pack(byte, row, -1, 0, loop)
 
 
 def runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
-    """Ascending tokens as runs without a gap: (first, last)."""
+    """Group token IDs into runs of consecutive IDs. Example: 3, 4, 5, 9 are the runs (3, 5) and (9, 9).
+
+    Args:
+        tokens: Token IDs in ascending order, int64 [n], n > 0.
+
+    Returns:
+        Pairs (first ID, last ID), inclusive, ascending.
+    """
     breaks = np.flatnonzero(np.diff(tokens) > 1)
     firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(tokens) - 1)
     return list(zip(tokens[firsts].tolist(), tokens[lasts].tolist(), strict=True))
 
 
 class PushdownBuilder:
-    """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
+    """Builder of a pushdown automaton: appends states, dense rows (256 next states) and instructions to its tables.
+
+    A state number that a method returns never changes. A method that exceeds a limit raises LimitExceededError.
+
+    Args:
+        limits: Limits on the number of states (`max_states`) and on construction steps.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -78,15 +92,23 @@ class PushdownBuilder:
     # -- budget --------------------------------------------------------------------------------------------------
 
     def spend(self, steps: int) -> None:
-        """Count construction steps; raises LimitExceededError."""
+        """Count construction steps (units of work). LimitExceededError is raised if the budget is exhausted.
+
+        Args:
+            steps: Number of steps, at least 0.
+        """
         budget_of(self.limits).spend(steps)
 
     def saved(self) -> dict[str, Any]:
-        """What `restore` needs to forget all that is appended from now on."""
+        """Return a snapshot of the builder for `restore`: attribute name -> shallow copy of the value."""
         return {name: value if value is self.limits else copy.copy(value) for name, value in vars(self).items()}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Return to the state that `saved` returned; once, for its containers are used."""
+        """Roll back the builder to an earlier state.
+
+        Args:
+            saved: Snapshot from the method `saved`. A snapshot can be used only once.
+        """
         vars(self).clear()
         vars(self).update(saved)
 
@@ -94,11 +116,22 @@ class PushdownBuilder:
 
     @property
     def next_state(self) -> int:
-        """The number that the next new state gets (what a literal state leads to)."""
+        """Number that the next appended state will have."""
         return len(self._states) // code.STATE_COLUMNS
 
     def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
-        """Append one state and return its number. `lit` leads to the state appended right after it."""
+        """Append one state and return its number.
+
+        Args:
+            lit: Byte that leads to the state appended after this one. -1: none.
+            row: Number of the dense row (256 next states) for all other bytes. -1: none.
+            exit_label: Label with which the rule may return here; it selects the caller's next state. -1: no return.
+            op: Number of the instruction that runs on entering the state. 0: none.
+            loop: Number from the method `loop`: character sequences that the state allows. 0: unknown.
+
+        Returns:
+            The number of the state.
+        """
         number = len(self._states) // code.STATE_COLUMNS
         self._states.extend((lit, row, exit_label, op, loop))
         if number >= self._most_states:
@@ -108,10 +141,18 @@ class PushdownBuilder:
     def literal(
         self, data: bytes, *, beside: Sequence[Beside] = (), op: int = 0, end_op: int = 0, end_label: int = -1
     ) -> int:
-        """Append a chain that reads `data` (may be empty) and the state after it; returns the first.
+        """Append one state per byte of `data`, each of which reads its byte, and one state after them.
 
-        `op` runs on entering a chain, `end_op` behind it, where a text may end with `end_label`. `beside` says for each
-        byte of the chain where other bytes lead in its place; (): nowhere.
+        Args:
+            data: Bytes to read. May be empty.
+            beside: For each byte of `data`, a pair of numbers: the dense row (256 next states) for all other bytes, and
+                the number from the method `loop`. (): other bytes lead nowhere.
+            op: Number of the instruction on entering the first state (if `data` is not empty). 0: none.
+            end_op: Number of the instruction on entering the last state. 0: none.
+            end_label: Label (number for the caller) with which the rule may return in the last state. -1: no return.
+
+        Returns:
+            The number of the first state.
         """
         states = self._states
         first = len(states)
@@ -124,7 +165,14 @@ class PushdownBuilder:
         return first // code.STATE_COLUMNS
 
     def empty_states(self, many: int) -> int:
-        """Append so many empty states; returns the first."""
+        """Append consecutive states without transitions. The caller completes them with `fill` or `fill_states`.
+
+        Args:
+            many: Number of states to append.
+
+        Returns:
+            The number of the first state.
+        """
         first = self.next_state
         self._states.frombytes(_STATE.pack(*_EMPTY_STATE) * many)
         self._check_states()
@@ -135,55 +183,96 @@ class PushdownBuilder:
             raise LimitExceededError(f"the automaton has more than {self._most_states} states (fixed limit max_states)")
 
     def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
-        """Give a state that was appended empty its row, op, exit label and loop."""
-        states, first = self._states, state * code.STATE_COLUMNS
-        states[first + code.STATE_ROW] = row
-        states[first + code.STATE_EXIT] = exit_label
-        states[first + code.STATE_INSTRUCTION] = op
-        states[first + code.STATE_LOOP] = loop
+        """Complete a state that `empty_states` has appended: set all its columns except the literal.
+
+        Args:
+            state: Number of the state.
+            row: Number of the dense row (256 next states). -1: none.
+            op: Number of the instruction that runs on entering the state. 0: none.
+            exit_label: Label with which the rule may return here; it selects the caller's next state. -1: no return.
+            loop: Number from the method `loop`: character sequences that the state allows. 0: unknown.
+        """
+        first = state * code.STATE_COLUMNS
+        columns = array("i", (row, exit_label, op, loop))
+        self._states[first + code.STATE_ROW : first + code.STATE_COLUMNS] = columns
 
     def fill_states(self, first: int, columns: Mapping[int, Sequence[int] | NDArray[np.int64]]) -> None:
-        """Give states that were appended empty, one after the other, the values of some columns (STATE_ROW ...)."""
-        # The view must be gone before the array can grow again.
+        """Set columns of consecutive states that `empty_states` has appended.
+
+        Args:
+            first: Number of the first state.
+            columns: Column (STATE_ROW, ...) -> its values, one per state. Other columns are not changed.
+        """
+        # The view must be released before the array can grow again.
         view = np.frombuffer(self._states, np.int32).reshape(-1, code.STATE_COLUMNS)
         for column, values in columns.items():
             view[first : first + len(values), column] = values
 
     def set_op(self, state: int, op: int) -> None:
+        """Set the number `op` of the instruction that runs on entering a state. 0: no instruction."""
         self._states[state * code.STATE_COLUMNS + code.STATE_INSTRUCTION] = op
 
     def row_of(self, state: int) -> int:
+        """Return the number of the dense row (256 next states) of a state, or -1 if the state has none."""
         return self._states[state * code.STATE_COLUMNS + code.STATE_ROW]
 
     def token_edge(self, state: int, first: TokenId, last: TokenId, target: int) -> None:
-        """Let the tokens `first` to `last`, whatever their bytes, lead from `state` to `target` where one begins.
+        """Add a transition that reads a whole token by its ID. The bytes of the token are not read.
 
-        Of several edges of a token the first one counts.
+        If transitions of a state overlap, the transition that was added first applies.
+
+        Args:
+            state: State in which the token begins.
+            first: Lowest token ID of the transition.
+            last: Highest token ID of the transition, inclusive.
+            target: State after the token.
         """
         self._token_edges.append((state, first, last, target))
 
     def token_edges(self, state: int, tokens: Iterable[TokenId], target: int) -> None:
-        """`token_edge` for tokens in any order."""
+        """Add transitions that read whole tokens by their IDs (see `token_edge`).
+
+        Args:
+            state: State in which the tokens begin.
+            tokens: Token IDs, in any order.
+            target: State after each of these tokens.
+        """
         for first, last in runs(np.unique(np.fromiter(tokens, np.int64))):
             self.token_edge(state, first, last, target)
 
     def boundary(self, state: int, target: int) -> None:
-        """Let the next token begin in `target` where one ends in `state`, which is inside of no value that is called.
+        """Add a jump between two tokens, with which tokens are counted.
 
-        What may follow in `target` may follow in `state`, and the end may.
+        Args:
+            state: State in which a token has ended. It must not be in a called rule. It must allow everything that
+                `target` allows, even the end of the output.
+            target: State in which the next token begins.
         """
         self._boundaries.append((state, target))
 
     def distinct(self, site: Sequence[int], labels: int, *, names: bool = False, endless: bool = False) -> None:
-        """Let what returns to `site`, a site that nothing else calls with, differ from what has returned from the same
-        rule before; see DISTINCT_SITE. Labels from `labels` on are exempt. `endless`: see DISTINCT_ENDLESS.
+        """Require unique values: two values that a call reads in one array or object must differ.
+
+        Args:
+            site: Return states of the call, one per label (number with which the called rule returns). No other call
+                may use these return states.
+            labels: A value is exempt if its rule returns with this label or a higher one.
+            names: True if the call reads a property name after its opening quote.
+            endless: True if there are more possible values than an output can contain (see DISTINCT_ENDLESS).
         """
         self._distinct[self._site(tuple(site)), labels, int(names), int(endless)] = None
 
     # -- tables --------------------------------------------------------------------------------------------------
 
     def row(self, targets: dict[int, int] | NDArray[np.int32]) -> int:
-        """The number of a dense row: byte -> state. Equal rows share one number."""
+        """Store a dense row (the next state after each byte), and return its number. Equal rows share a number.
+
+        Args:
+            targets: Byte -> next state. Or the next state after each byte, -1 for none, int32 [256].
+
+        Returns:
+            The number of the row.
+        """
         if isinstance(targets, dict):
             dense = no_moves()
             for byte, target in targets.items():
@@ -193,7 +282,14 @@ class PushdownBuilder:
         return self._row_of_bytes(dense.tobytes())
 
     def rows(self, dense: NDArray[np.int32]) -> list[int]:
-        """The numbers of dense rows, int32 [n, 256]."""
+        """Store dense rows, and return their numbers. Equal rows share a number.
+
+        Args:
+            dense: The next state after each byte, -1 for none, int32 [n, 256].
+
+        Returns:
+            The number of each row.
+        """
         content = dense.tobytes()
         return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
 
@@ -204,13 +300,32 @@ class PushdownBuilder:
         return len(self._rows) - 1
 
     def row_targets(self, row: int) -> NDArray[np.int32]:
-        """A writable copy of a dense row, int32 [256]."""
+        """Return a copy of a dense row: the next state after each byte, -1 for none, int32 [256].
+
+        Args:
+            row: Number of the row.
+        """
         return np.frombuffer(self._rows[row], np.int32).copy()
 
     def loop(
         self, minimum: int = 0, maximum: int = -1, base: int = code.FREE_STRING, run: int = code.TOLERATED_RUN
     ) -> int:
-        """The number of a loop, see LOOP_BASE: `minimum` to `maximum` characters (-1: no maximum)."""
+        """Store a loop: a record of the character sequences that a state allows, with which masks are computed faster.
+
+        Args:
+            minimum: Lowest counter for which the record is valid. With FREE_STRING, the minimum length of the string in
+                characters.
+            maximum: Highest counter for which the record is valid. With FREE_STRING, the maximum length of the string
+                in characters. -1: no maximum.
+            base: Kind of the record. FREE_STRING: the rest of a JSON string of any characters is allowed. TOLERATES_ANY
+                or TOLERATES_UNESCAPED: all sequences of up to `run` characters are allowed (the second kind: without
+                characters that JSON must escape). A state (0 or more): the state has the same transitions as that
+                state, except for certain strings.
+            run: Maximum length of a sequence in characters, at most 32 (TOLERATED_RUN).
+
+        Returns:
+            The number of the loop, above 0. Equal loops share a number.
+        """
         return self._loop(minimum, maximum, base, run)
 
     @memoized
@@ -230,7 +345,24 @@ class PushdownBuilder:
         site: Sequence[int] = (),
         enter: int = code.ENTER_AT_ZERO,
     ) -> int:
-        """The number of an op. `site` lists the return state per label of a CALL, `enter` its counter there."""
+        """Store an instruction, which runs when a state is entered. Equal instructions share a number.
+
+        Of `increment_to`, `assign` and `set_bit`, only the first one that is not None applies.
+
+        Args:
+            guard: Condition on the counter, as intervals or bits (see `Guard`). (): always true.
+            increment_to: Increment the counter, but not above this value.
+            assign: Set the counter to this value.
+            set_bit: Set the bit with this number in the counter.
+            move: STAY, CALL, RETURN, GOTO or OTHERWISE (stay if the guard passes, else jump).
+            target: State that the move leads to. RETURN: the label (number that selects the caller's return state).
+            site: CALL only: the return states, one per label of the called rule.
+            enter: CALL only: counter with which the called rule begins: ENTER_AT_ZERO, ENTER_DEEPER (the caller's plus
+                1) or INHERIT (the caller's).
+
+        Returns:
+            The number of the instruction, above 0.
+        """
         intervals = tuple(guard)
         action, value = code.KEEP, 0
         if increment_to is not None:
@@ -251,13 +383,33 @@ class PushdownBuilder:
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = code.ENTER_AT_ZERO
     ) -> int:
+        """Store an instruction that calls a rule. It does not change the caller's counter.
+
+        Args:
+            rule: First state of the rule.
+            site: Return states, one per label (number with which the rule returns). -1: the label is not accepted.
+            guard: Condition on the counter (see `Guard`). (): always true.
+            enter: Counter with which the rule begins: ENTER_AT_ZERO, ENTER_DEEPER (the caller's plus 1) or INHERIT (the
+                caller's).
+
+        Returns:
+            The number of the instruction, above 0.
+        """
         return self._number_of((tuple(guard), code.KEEP, 0, code.CALL, rule, tuple(site), enter))
 
     def calls(
         self, rules: NDArray[np.int64], sites: NDArray[np.int32], guards: Sequence[Guard], guard_of: NDArray[np.int64]
     ) -> int:
-        """Append states that call `rules[i]` with the counter as it is while `guards[guard_of[i]]` holds; returns the
-        first. `sites` int32 [calls, labels]. What exists already is not looked for.
+        """Append states, each of which calls a rule. The rule begins with the counter of its caller.
+
+        Args:
+            rules: First state of the rule that each new state calls, int64 [calls].
+            sites: Return states of each call, one per label of the called rule (-1: none), int32 [calls, labels].
+            guards: Distinct guards (conditions on the counter) of the calls. (): always true.
+            guard_of: Index in `guards` of each call's guard, int64 [calls].
+
+        Returns:
+            The number of the first state.
         """
         numbers, firsts = distinct_rows(sites)
         bases = len(self._returns) + sites.shape[1] * numbers
@@ -278,16 +430,48 @@ class PushdownBuilder:
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
-        self._labels = max(self._labels, label + 1)
+        """Store an instruction that returns from a rule to its caller.
+
+        Args:
+            label: Number that selects the return state of the caller, from 0.
+            guard: Condition on the counter (see `Guard`). (): always true.
+
+        Returns:
+            The number of the instruction, above 0.
+        """
+        self.note_label(label)
         return self._number_of((tuple(guard), code.KEEP, 0, code.RETURN, label, (), code.ENTER_AT_ZERO))
 
     def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
+        """Store an instruction that jumps to another state.
+
+        Args:
+            target: State to which the instruction jumps.
+            guard: Condition on the counter (see `Guard`). If it fails, the automaton is in a dead end. (): always true.
+            assign: Value that the counter gets before the jump. None: the counter is not changed.
+
+        Returns:
+            The number of the instruction, above 0.
+        """
         return self.op(move=code.GOTO, target=target, guard=guard, assign=assign)
 
     def otherwise(
         self, target: int, *, guard: Iterable[Interval], increment_to: int | None = None, assign: int | None = None
     ) -> int:
-        """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
+        """Store an instruction that jumps to another state if a guard (condition on the counter) fails.
+
+        If the guard passes, the automaton stays in the state. Of `increment_to` and `assign`, only the first one that
+        is not None applies. It changes the counter only if the guard passes.
+
+        Args:
+            target: State to which the instruction jumps if the guard fails.
+            guard: Condition on the counter (see `Guard`).
+            increment_to: Increment the counter, but not above this value.
+            assign: Set the counter to this value.
+
+        Returns:
+            The number of the instruction, above 0.
+        """
         return self.op(move=code.OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
 
     @memoized
@@ -304,11 +488,19 @@ class PushdownBuilder:
     # -- result --------------------------------------------------------------------------------------------------
 
     def note_label(self, label: int) -> None:
-        """Tell that `label` is used as an exit label, so that every return site has room for it."""
+        """Make `build` reserve space for a label. Call this for labels that are not passed to `return_`.
+
+        Args:
+            label: Number with which a rule returns, from 0.
+        """
         self._labels = max(self._labels, label + 1)
 
     def build(self, entry: int) -> PushdownAutomaton:
-        """The finished pushdown automaton, beginning at `entry`."""
+        """Return the finished pushdown automaton.
+
+        Args:
+            entry: State in which matching begins.
+        """
         self.set_op(code.START, self.goto(entry))
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
         returns = self._returns + array("i", [-1]) * self._labels

@@ -1,6 +1,7 @@
-"""Which bytes a part of a pushdown automaton does not tell apart, such as the letters in `[a-z0-9-]+`.
+"""Equivalence classes of bytes in a part of a pushdown automaton. In `[a-z0-9-]+`, all letters are one class.
 
-Tokens whose bytes are alike one by one are then alike, too (`vocabulary.folded_trie`).
+From every state of the part, all bytes of a class lead to one next state. If two tokens have the same sequence of
+classes, the same states of the part allow them (see `vocabulary.folded_trie`).
 """
 
 from __future__ import annotations
@@ -9,38 +10,41 @@ import numpy as np
 from numba import int32, int64, njit
 from numpy.typing import NDArray
 
+from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.numba_options import INNER, OPTIONS, called_with
-from grammar_workers.pushdown.instructions import (
-    CALL,
-    GOTO,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    OTHERWISE,
-    RETURN,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-    TABLES,
-    Tables,
-)
+from grammar_workers.pushdown import instructions as code
+from grammar_workers.pushdown.instructions import TABLES, Tables
 from grammar_workers.pushdown.json_text import BACKSLASH, QUOTE
 
+# Class of the bytes that no state reads, and of `LEADS_OUT`.
 UNREAD = 255
-"""The class of bytes that are never read, and of `LEADS_OUT`."""
+# Bytes that lead out of the plain characters of a string. Tokens with one of them are not folded, because the byte
+# after a backslash distinguishes letters that are equivalent elsewhere.
 LEADS_OUT = (QUOTE, BACKSLASH)
-"""Bytes that lead out of the plain characters of a string. What follows a backslash tells letters apart that are alike
-everywhere else, so tokens with one are not folded."""
 _MOST_CLASSES = 64
 _MOST_STATES = 4096
 
 
 def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tuple[bytes | None, NDArray[np.int64]]:
-    """The class of each byte as seen from `state` until one of `LEADS_OUT`; and all states to which they apply.
+    """Compute the equivalence classes of bytes in the states that are reachable from `state` inside a JSON string.
 
-    `site_ends` is what `site_ends_of` returns. None where too many bytes are told apart, or where reading on may leave
-    the rule that the state belongs to; then there are no states either.
+    The reachable states are those after any bytes except quote and backslash, which may leave the string. From every
+    reachable state, all bytes of a class lead to one next state.
+
+    Args:
+        tables: Tables of the automaton.
+        site_ends: The result of `site_ends_of` for these tables, int32 [r].
+        state: State where the search for reachable states begins.
+
+    Returns:
+        A pair (classes, states):
+
+        - `classes`: the class of each byte, 256 bytes. It is 255 (UNREAD) for quote, backslash, and bytes that no state
+          reads. None if there are more than 64 classes.
+        - `states`: the reachable states that belong to the rule of `state`, int64.
+
+        If a reachable state may return from the rule, or if more than 4,096 states are reachable, the pair is (None,
+        empty array).
     """
     classes, region = _classes_of(tables, site_ends, np.int64(state))
     return (classes.tobytes() if len(classes) else None), region
@@ -49,7 +53,7 @@ def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tupl
 @called_with(TABLES, int32[::1], int64)
 @njit(**OPTIONS)
 def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
-    """The same, without classes for None."""
+    """Return what `classes_of` returns, with an empty array in place of None."""
     none = np.zeros(0, np.uint8)
     reached = _region(tables, site_ends, state)
     if reached.shape[0] == 0:
@@ -65,14 +69,14 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
         if place & 1 == 0:
             region[own] = here
             own += 1
-        row = tables.states[here, STATE_ROW]
+        row = tables.states[here, code.STATE_ROW]
         if row >= 0 and not met[row]:
             met[row] = True
             rows[many_rows] = row
             many_rows += 1
-        if tables.states[here, STATE_LITERAL] >= 0:
-            literals[tables.states[here, STATE_LITERAL]] = True
-    # Each literal is a class of its own; a stored automaton may have any.
+        if tables.states[here, code.STATE_LITERAL] >= 0:
+            literals[tables.states[here, code.STATE_LITERAL]] = True
+    # Each literal is a class of its own. A stored automaton may have any number of literals.
     if literals.sum() > _MOST_CLASSES + len(LEADS_OUT):
         return none, region[:own].copy()
     told_apart, read = _tell_apart(tables.table, rows[:many_rows], np.flatnonzero(literals))
@@ -90,68 +94,39 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _tell_apart(table, rows, literals):  # type: ignore[no-untyped-def]
-    """The class of each byte that some of `rows` or `literals` reads, int32 [256]; and which those are, bool [256].
-
-    Few rows tell apart what no row before did, so each is compared with the first byte of each class.
-    """
-    classes = np.zeros(256, np.int32)
+    """Return the class of each byte (int32 [256]), and whether `rows` or `literals` read it (bool [256])."""
+    # The targets of each byte in all rows, after a number that tells literals apart.
+    targets = np.full((256, rows.shape[0] + 1), -1, np.int32)
     read = np.zeros(256, np.bool_)
-    first = np.zeros(257, np.int32)
-    origin = np.zeros(257, np.int32)
-    many = 1
     for byte in literals:
+        targets[byte, 0] = byte
         read[byte] = True
-        classes[byte] = many
-        first[many] = byte
-        many += 1
-    while classes[first[0]] != 0 or first[0] in LEADS_OUT:
-        first[0] += 1
-    for row in rows:
-        before = many
+    for i in range(rows.shape[0]):
         for byte in range(256):
-            target = table[row, byte]
-            read[byte] |= target >= 0
-            known = classes[byte]
-            if target == table[row, first[known]] or byte in LEADS_OUT:
-                continue
-            part = before
-            while part < many and (origin[part] != known or table[row, first[part]] != target):
-                part += 1
-            classes[byte] = part
-            if part == many:
-                origin[part] = known
-                first[part] = byte
-                many += 1
+            targets[byte, i + 1] = table[rows[i], byte]
+            read[byte] |= table[rows[i], byte] >= 0
     for byte in LEADS_OUT:
         read[byte] = False
-    return classes, read
+    return distinct_rows(targets)[0], read
 
 
 def site_ends_of(tables: Tables) -> NDArray[np.int32]:
-    """Per place in `returns`: where the return site that begins there ends. Sites lie one after the other."""
-    return _site_ends_of(tables)
+    """Compute where the return sites in `tables.returns` end. A return site is the list of a call's return states.
 
+    Args:
+        tables: Tables of the automaton. `returns` contains all return sites, one after the other.
 
-@called_with(TABLES)
-@njit(**OPTIONS)
-def _site_ends_of(tables):  # type: ignore[no-untyped-def]
-    instructions, returns = tables.instructions, tables.returns
-    begins = np.zeros(returns.shape[0], np.bool_)
-    for number in range(instructions.shape[0]):
-        if instructions[number, INSTRUCTION_MOVE] == CALL:
-            begins[instructions[number, INSTRUCTION_SITE]] = True
-    ends = np.empty(returns.shape[0], np.int32)
-    end = returns.shape[0]
-    for place in range(returns.shape[0] - 1, -1, -1):
-        ends[place] = end
-        if begins[place]:
-            end = place
-    return ends
+    Returns:
+        For each index in `returns`, the end (exclusive) of the return site that contains the index, int32 [r].
+    """
+    is_call = tables.instructions[:, code.INSTRUCTION_MOVE] == code.CALL
+    borders = np.append(np.unique(tables.instructions[is_call, code.INSTRUCTION_SITE]), np.int32(len(tables.returns)))
+    return np.repeat(borders, np.diff(borders, prepend=0))
 
 
 @njit(inline="always", **OPTIONS)
 def _add(queue, seen, many, state, called):  # type: ignore[no-untyped-def]
-    """How many are queued once `state` is, which may be -1 or queued already; one more than _MOST_STATES at most."""
+    """Add `state` (or -1) to the queue unless it was queued before. Return the length of the queue."""
     # Bit 0: seen in the rule of the first state, bit 1: seen in one that it calls.
     bit = np.uint8(1) << np.uint8(called)
     if state >= 0 and not seen[state] & bit and many <= _MOST_STATES:
@@ -163,10 +138,10 @@ def _add(queue, seen, many, state, called):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS, **INNER)
 def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
-    """The states in which bytes may be read after `start` and before one of `LEADS_OUT`, itself included.
+    """Return the states in which bytes may be read from `start` until a byte of `LEADS_OUT`, `start` included.
 
-    Each times two, plus one in a rule that is called on the way (that rule may have other callers). Empty where the
-    rule that it belongs to may be left, or with too many states.
+    Each entry is 2 * state, plus 1 if the state is in a called rule (which may have other callers). The result is empty
+    if reading may leave the rule of `start`, or if there are more than _MOST_STATES states.
     """
     states, table, instructions, returns = tables.states, tables.table, tables.instructions, tables.returns
     queue = np.empty(_MOST_STATES + 1, np.int64)
@@ -179,29 +154,29 @@ def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
         if many > _MOST_STATES:
             return queue[:0]
         state, called = queue[done] >> 1, queue[done] & 1
-        number = states[state, STATE_INSTRUCTION] if done else np.int32(0)
+        number = states[state, code.STATE_INSTRUCTION] if done else np.int32(0)
         done += 1
-        move = instructions[number, INSTRUCTION_MOVE] if number else -1
-        target = instructions[number, INSTRUCTION_TARGET]
-        if move == RETURN:
+        move = instructions[number, code.INSTRUCTION_MOVE] if number else -1
+        target = instructions[number, code.INSTRUCTION_TARGET]
+        if move == code.RETURN:
             if not called:
                 return queue[:0]
             continue
-        if move == CALL:
-            site = instructions[number, INSTRUCTION_SITE]
+        if move == code.CALL:
+            site = instructions[number, code.INSTRUCTION_SITE]
             for place in range(site, site_ends[site]):
                 many = _add(queue, seen, many, returns[place], called)
             many = _add(queue, seen, many, target, np.int64(1))
             continue
-        if move in (GOTO, OTHERWISE):
+        if move in (code.GOTO, code.OTHERWISE):
             many = _add(queue, seen, many, target, called)
-        if move == GOTO:
+        if move == code.GOTO:
             continue
-        if states[state, STATE_EXIT] >= 0:
+        if states[state, code.STATE_EXIT] >= 0:
             return queue[:0]
-        if states[state, STATE_LITERAL] >= 0 and states[state, STATE_LITERAL] not in LEADS_OUT:
+        if states[state, code.STATE_LITERAL] >= 0 and states[state, code.STATE_LITERAL] not in LEADS_OUT:
             many = _add(queue, seen, many, state + 1, called)
-        row = states[state, STATE_ROW]
+        row = states[state, code.STATE_ROW]
         added = np.int32(-1)
         for byte in range(256 if row >= 0 else 0):
             if table[row, byte] != added and byte not in LEADS_OUT:

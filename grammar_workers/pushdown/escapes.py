@@ -1,6 +1,6 @@
-"""How JSON strings escape characters: those that cannot stand as they are, and any character by all its escapes.
+"""Escapes in JSON strings: the characters that must be escaped, and all escapes of any character.
 
-`\\u` escapes are sequences of nibbles, which is what automata over all of them are built from.
+A Unicode escape is represented by its sequence of hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -11,40 +11,65 @@ from typing import TypeAlias
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.utf8 import Bytes, MoveShape, aligned, numbered
-from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
+from grammar_workers.pushdown.json_text import ESCAPED_CHARACTERS, encode_string_body
 
-ESCAPED = charset.union(charset.make([(0, 0x1F)]), charset.of('"\\'))
-"""The characters that must be escaped."""
-SHORT = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
+# The characters that must be escaped.
+ESCAPED = charset.of(ESCAPED_CHARACTERS)
 
+# A set of alternatives for the next byte: a hexadecimal digit in both cases, or another character.
 Element: TypeAlias = bytes
-"""The bytes one of which comes next: a hexadecimal digit in both cases, or another character."""
 
+# The bytes between the two halves of a surrogate pair.
 SECOND_HALF: tuple[Element, ...] = (b"\\", b"u")
-"""What stands between the two halves of a surrogate pair."""
 
+# The characters that a vocabulary must have to write all escapes.
 ESCAPE_CHARACTERS = frozenset('\\"/bfnrtu' + string.hexdigits)
-"""What a vocabulary must be able to spell for all escapes to be of use."""
 
 _SURROGATES = range(0xD800, 0xE000)
 
 
 @functools.lru_cache(maxsize=1024)
 def escaped_characters(shape: MoveShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """The characters of a row, all of which must be escaped, each with a number, and which target each number means."""
+    """List characters that JSON strings must escape, and renumber their targets (states that they lead to).
+
+    New target numbers count from 0 in the order of first occurrence.
+
+    Args:
+        shape: Ranges of characters with a target number each. JSON must escape all these characters.
+
+    Returns:
+        Two values: the old target number for each new target number; and pairs (code point, new target number), one
+        per character.
+    """
     return numbered((code, number) for first, last, number in shape.ranges for code in range(first, last + 1))
 
 
 @functools.lru_cache(maxsize=1024)
 def escape_bytes(escaped: tuple[tuple[int, int], ...]) -> Bytes:
-    """What follows the backslash of these characters, each with the number of its target."""
+    """Return the bytes after the backslash in the canonical escapes of characters (`n`, `u001f`, ...).
+
+    Args:
+        escaped: Pairs (code point, target number) from `escaped_characters`. A target is a state.
+
+    Returns:
+        The byte sequence of each escape, with the target number of its character.
+    """
     spellings = [(encode_string_body(chr(code))[1:], number) for code, number in escaped]
     return Bytes(tuple([(tuple([(byte, byte) for byte in spelling]), number) for spelling, number in spellings]))
 
 
 @functools.lru_cache(maxsize=4096)
 def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
-    """What follows `\\u` in the escapes of the code points first..last; surrogates among them are left out."""
+    r"""Return patterns for the Unicode escapes (`\u00e9`) of a range of code points. A pattern begins after the `\u`.
+
+    Args:
+        first: First code point.
+        last: Last code point, inclusive. Surrogates in the range are ignored.
+
+    Returns:
+        The patterns, which together match exactly these escapes. A pattern has the set of allowed bytes for each
+        position. Above U+FFFF it matches a surrogate pair, including the second `\u`.
+    """
     if first < 0x10000 <= last:
         return escape_sequences(first, 0xFFFF) + escape_sequences(0x10000, last)
     if first >= 0x10000:
@@ -54,7 +79,10 @@ def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
 
 
 def _pairs(first: int, last: int) -> list[tuple[Element, ...]]:
-    """The same for offsets beyond U+FFFF: ten bits in each half, split where the second half does not run through."""
+    """Return the surrogate pairs of the offsets first..last beyond U+FFFF.
+
+    Each half has ten bits. The range is split where it does not contain all second halves.
+    """
     return [
         (*high, *SECOND_HALF, *low)
         for begin, end in aligned(first, last, (10,))
@@ -64,7 +92,7 @@ def _pairs(first: int, last: int) -> list[tuple[Element, ...]]:
 
 
 def _digits(first: int, last: int) -> list[tuple[Element, ...]]:
-    """The numbers first..last in four hexadecimal digits."""
+    """Return the numbers first..last as sequences of four hexadecimal digits."""
     if first > last:
         return []
     return [

@@ -1,10 +1,14 @@
-"""The tables of a pushdown automaton: their columns, the values in them, and what one instruction does.
+"""The tables of a pushdown automaton: their columns, the values in them, and the effect of one instruction.
 
-A state reads one byte by its literal (this very byte leads to the next state) or any byte by its dense row. Entering a
-state runs its instruction: a *guard* that the counter must pass, an *action* on the counter, a *move* to elsewhere.
+A state reads one byte by its *literal* or by its *dense row*. The literal is a byte that leads to the state with the
+next number. A dense row has the next state for each of the 256 bytes. Entering a state runs its *instruction*. An
+instruction has three parts: a *guard* (a condition on the counter), an *action* (a change of the counter) and a *move*
+(a call, a return or a jump).
 
-`perform` is what instructions mean to the counter. Moves are made by whoever walks: `matching.kernels.step.arrive` over
-real stacks, `intersect` and `shortest` over rules; `liveness` and `byte_classes` look at where moves lead alone.
+A *rule* is a part of the automaton that other states call. It returns with a *label*, a small number. A call has a
+*return site*: the return states of the call, one per label.
+
+`perform` implements guards and actions. The callers of `perform` implement the moves.
 """
 
 from __future__ import annotations
@@ -19,37 +23,48 @@ from grammar_workers.numba_options import BORROWS, called_with, readonly
 
 
 class Tables(NamedTuple):
-    """What kernels take of a `PushdownAutomaton`; all int32, columns are named below."""
+    """The arrays of a `PushdownAutomaton` that kernels (compiled loops) take together. All are int32.
+
+    The constants of this module define the columns: `STATE_LITERAL`, `INSTRUCTION_MOVE` and so on.
+
+    Attributes:
+        states: States, [n, STATE_COLUMNS].
+        table: Dense rows, [rows, 256]: the state after each byte, or DEAD.
+        instructions: Instructions, which run on entering a state, [k, INSTRUCTION_COLUMNS]. Number 0 does nothing.
+        guards: Guards (conditions on the counter), [g, GUARD_COLUMNS]. A guard has consecutive rows.
+        returns: Return states of all calls, [r]. A call has one state per label (number with which a rule returns), in
+            consecutive entries. DEAD: the caller does not accept the label.
+        loops: Loops (records of the character sequences that a state allows, for faster masks), [l, LOOP_COLUMNS].
+            Number 0 stands for no loop.
+    """
 
     states: NDArray[np.int32]
-    """[n, STATE_COLUMNS]"""
     table: NDArray[np.int32]
-    """[rows, 256]: the state after each byte or DEAD"""
     instructions: NDArray[np.int32]
-    """[k, INSTRUCTION_COLUMNS]"""
     guards: NDArray[np.int32]
-    """[g, GUARD_COLUMNS]"""
     returns: NDArray[np.int32]
-    """[r]: the state after a return with each label, site after site; DEAD where the label is not acceptable"""
     loops: NDArray[np.int32]
-    """[l, LOOP_COLUMNS]"""
 
 
 _TABLE = readonly(int32[:, ::1])
+# The numba type of `Tables`, with read-only arrays.
 TABLES = types.NamedTuple((_TABLE, _TABLE, _TABLE, _TABLE, readonly(int32[::1]), _TABLE), Tables)
-"""What numba calls those of a `PushdownAutomaton`."""
 
+# The value that stands for no state.
 DEAD = -1
-"""No state."""
+# The state after a complete match. No byte leads out of it.
 ACCEPT = 0
-"""The state after everything has been matched: no byte leaves it."""
+# The state in which matching begins.
 START = 1
-"""The state in which matching begins."""
 
+# Columns of a state: the byte that leads to the next state; the dense row for all other bytes; the label with which
+# the rule may return before a byte that neither literal nor row reads (each -1 for none); the instruction; the loop
+# (each 0 for none).
 STATE_LITERAL, STATE_ROW, STATE_EXIT, STATE_INSTRUCTION, STATE_LOOP, STATE_COLUMNS = range(6)
-"""The byte that leads to the next state, the dense row of all others, the label with which the rule may return before a
-byte that neither reads (each -1 for none); the numbers of an instruction and of a loop (0 for none)."""
 
+# Columns of an instruction: the rows [start, end) of the guard (empty range: no guard); the action and its operand;
+# the move; the state that the move leads to (for RETURN: the label); the index in `returns` where the return site of a
+# CALL begins; the counter with which the called rule begins (ENTER_AT_ZERO, ENTER_DEEPER or INHERIT).
 (
     INSTRUCTION_GUARD_START,
     INSTRUCTION_GUARD_END,
@@ -61,59 +76,78 @@ byte that neither reads (each -1 for none); the numbers of an instruction and of
     INSTRUCTION_ENTRY,
     INSTRUCTION_COLUMNS,
 ) = range(9)
-"""The rows [start, end) of the guard, none if empty; the action and its operand; the move, the state that it leads to
-(the label of a RETURN), where the return site of a CALL begins, and the counter of the rule that it calls."""
+# Actions: keep the counter; increment it, but not above the operand; set it to the operand; set the bit whose
+# number is the operand.
 KEEP, INCREMENT, ASSIGN, SET_BIT, ACTIONS = range(5)
-"""Actions: leave the counter; count up to the operand at most; make it the operand; set the bit of this number."""
+# Moves. If the guard fails, OTHERWISE jumps to the target, and every other move is a dead end. If the guard passes,
+# OTHERWISE stays.
 STAY, CALL, RETURN, GOTO, OTHERWISE = range(5)
-"""Moves. OTHERWISE stays when the guard is passed and goes on to the target when it is not; all others fail then."""
+# The counter with which a called rule begins: 0, the caller's plus one, the caller's.
 ENTER_AT_ZERO, ENTER_DEEPER, INHERIT = range(3)
-"""The counter that a called rule begins with: 0, one more than the caller's, the caller's."""
 
+# A guard over the value of the counter: sorted, disjoint, inclusive intervals. The counter passes if one interval
+# contains it.
 GUARD_LOW, GUARD_HIGH, GUARD_COLUMNS = range(3)
-"""A guard over the value of the counter: sorted, disjoint, inclusive intervals, one of which must hold it."""
+# The first row of a guard over the bits of the counter. The masks follow, one per row, with the low half in the
+# first column and the high half in the second. A kind is below -1 and a lower bound is not, so the first row
+# distinguishes the two sorts of guards.
 GUARD_KIND, GUARD_COUNT = GUARD_LOW, GUARD_HIGH
-"""The first row of a guard over its bits instead. Masks follow, low halves in the first column and high halves in the
-second. Lower bounds are -1 or more, kinds are less."""
+# Kinds of guards over bits. SOME_CLEAR passes if at least one bit of some mask is clear in the counter. ALL_SET
+# passes if all bits of some mask are set. ADVICE always passes in matching, but the search for a shortest completion
+# enters the state only if all bits of some mask are set. GUARD_COUNT is the number of masks that always apply; the
+# other masks apply only while the counter has the value with which the search began.
 SOME_CLEAR, ALL_SET, ADVICE = -2, -3, -4
-"""Kinds: one of the masks has a bit that the counter has not; the counter has all bits of one of the masks; passed by
-everybody but who looks for a short completion, GUARD_COUNT being the number of masks to be heeded everywhere."""
+# Number of bits in one half of a mask.
 GUARD_HALF = 31
-"""Bits in one half of a mask."""
 
+# Columns of a loop, a property of a state that kernels use to compute masks faster. LOOP_BASE determines the sort of
+# loop:
+#
+# - FREE_STRING: a JSON string of any characters. LOOP_MINIMUM and LOOP_MAXIMUM bound its length in characters (-1: no
+#   maximum).
+# - A state: this state has the same transitions as that one, except for certain strings (such as declared property
+#   names).
+# - TOLERATES_ANY, TOLERATES_UNESCAPED: the state tolerates LOOP_RUN characters (at most TOLERATED_RUN) while the
+#   counter is between LOOP_MINIMUM and LOOP_MAXIMUM (-1: no maximum).
+#
+# LOOP_RUN of the first two sorts is TOLERATED_RUN.
 LOOP_MINIMUM, LOOP_MAXIMUM, LOOP_BASE, LOOP_RUN, LOOP_COLUMNS = range(5)
-"""A free string: its bounds in characters (no maximum: -1) and FREE_STRING. Or the number of the state that this one is
-like but for some texts. Or the values of the counter with which characters are tolerated, which, and how many of them
-(LOOP_RUN, at most TOLERATED_RUN; that of others is TOLERATED_RUN)."""
+# Values of LOOP_BASE that are not states. A state tolerates characters if every string of at most LOOP_RUN of them
+# is allowed from the state on, whatever states it leads to. TOLERATES_ANY: all characters except RARE ones.
+# TOLERATES_UNESCAPED: in addition, except characters that need an escape or end a line.
 FREE_STRING, TOLERATES_ANY, TOLERATES_UNESCAPED = -1, -2, -3
-"""Values of LOOP_BASE that are no states. The last two say that every text of at most LOOP_RUN characters goes on
-from here, whatever it leads to: of all characters but RARE ones, or but those and what has an escape or ends a line."""
+# Maximum number of characters that a state can tolerate.
 TOLERATED_RUN = 32
+# Characters that are white space in only one dialect of regular expressions, so they are neither in `\s` nor in
+# `\S`.
 RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"
-"""Characters that are white space to one dialect of regular expressions only, so neither in `\\s` nor in `\\S`."""
 
+# Columns of a token edge: the tokens from EDGE_FIRST to EDGE_LAST are allowed, whatever their bytes, where a token
+# begins in EDGE_STATE; they lead to EDGE_TARGET. If several edges of a state have the same token, the first one
+# counts.
 EDGE_STATE, EDGE_FIRST, EDGE_LAST, EDGE_TARGET, EDGE_COLUMNS = range(5)
-"""Tokens, from the first to the last one, that may come where a token begins in this state, whatever their bytes, and
-where they lead. Of several edges of a token the first one counts."""
 
+# Columns of a boundary, for parts in which tokens are counted: if a token ends in BOUNDARY_STATE, the next token
+# begins in BOUNDARY_TARGET.
 BOUNDARY_STATE, BOUNDARY_TARGET, BOUNDARY_COLUMNS = range(3)
-"""A state in which tokens are counted: where one ends in it, the next one begins in the target."""
 
+# Columns of a return site whose values must be unique (`uniqueItems`, or counted names of an object). If the called
+# rule returns to DISTINCT_SITE with a label below DISTINCT_LABELS, the value that it has read must differ from all
+# values that returned in this way to such sites of the same container. DISTINCT_NAMES: 1 if the value is the rest of a
+# property name after the opening quote, else 0. DISTINCT_ENDLESS: 1 if each part of the container after the first one
+# has more possible values than an output can contain, so that earlier values cannot exhaust them.
 DISTINCT_SITE, DISTINCT_LABELS, DISTINCT_NAMES, DISTINCT_ENDLESS, DISTINCT_COLUMNS = range(5)
-"""A return site to which what has been called returns with something new: with a label below DISTINCT_LABELS, its value
-differs from all that returned so to one of these sites from the same rule. DISTINCT_NAMES: 1 for the rest of a property
-name behind its quote, 0 for a value. DISTINCT_ENDLESS: 1 where each part of that rule behind its first one has more
-values than any text has room for, so that none can have used them up."""
 
+# Maximum number of moves between two bytes. Compiled automata need a handful. The limit keeps a malicious artifact
+# from hanging the reader.
 SILENT_MOVES = 256
-"""The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""
+# A value beyond every counter.
 FAR = 1 << 40
-"""Further than any counter gets."""
 
 
 @njit(inline="always", **BORROWS)
 def _intervals_begun(guards, start, end, counter):  # type: ignore[no-untyped-def]
-    """The place after the last of the sorted intervals that begins at or before the counter (binary search)."""
+    """Return the index after the last of the sorted intervals that begins at or before the counter (binary search)."""
     while start < end:
         middle = (start + end) >> 1
         if guards[middle, GUARD_LOW] <= counter:
@@ -125,7 +159,7 @@ def _intervals_begun(guards, start, end, counter):  # type: ignore[no-untyped-de
 
 @njit(inline="always", **BORROWS)
 def _passes_bits(guards, start, end, counter, kind):  # type: ignore[no-untyped-def]
-    """Whether the counter passes a guard of masks, SOME_CLEAR or ALL_SET."""
+    """Return whether the counter passes a guard of masks, SOME_CLEAR or ALL_SET."""
     for i in range(start + 1, end):
         mask = np.int64(guards[i, GUARD_LOW]) | (np.int64(guards[i, GUARD_HIGH]) << GUARD_HALF)
         if ((counter & mask) == mask) == (kind == ALL_SET):
@@ -136,7 +170,13 @@ def _passes_bits(guards, start, end, counter, kind):  # type: ignore[no-untyped-
 @called_with(int64, int64)
 @njit(inline="always", **BORROWS)
 def entered(counter, mode):  # type: ignore[no-untyped-def]
-    """The counter that a called rule begins with, by the INSTRUCTION_ENTRY of the call and the caller's counter."""
+    """Return the counter with which a called rule begins, int64.
+
+    Args:
+        counter: The caller's counter.
+        mode: ENTER_AT_ZERO: the rule begins with the counter 0. ENTER_DEEPER: with the caller's counter plus 1.
+            INHERIT: with the caller's counter.
+    """
     if mode == ENTER_AT_ZERO:
         return np.int64(0)
     return np.int64(counter) + 1 if mode == ENTER_DEEPER else np.int64(counter)
@@ -145,10 +185,21 @@ def entered(counter, mode):  # type: ignore[no-untyped-def]
 @called_with(_TABLE, _TABLE, int64, int64)
 @njit(inline="always", **BORROWS)
 def perform(instructions, guards, number, counter):  # type: ignore[no-untyped-def]
-    """Whether the counter passes the guard of an instruction, and the counter after its action (as it was if not).
+    """Check the guard (condition on the counter) of an instruction, and apply its action to the counter.
 
-    And bounds of the counter, inclusive, within which the answer to the first would have been the same, and the counter
-    would have changed by as much. ASSIGN needs none: what it makes of the counter does not depend on it.
+    The caller must perform the move of the instruction (call, return or jump).
+
+    Args:
+        instructions: All instructions of the automaton, `Tables.instructions`.
+        guards: All guards of the automaton, `Tables.guards`.
+        number: Number of the instruction, an index into `instructions`.
+        counter: Counter before the instruction.
+
+    Returns:
+        A tuple (passed, counter, low, high). `passed` is True if the counter passes the guard. `counter` is the counter
+        after the action, unchanged if the guard failed. `low` and `high` are inclusive bounds of a range that contains
+        the counter. All counters in the range get the same result from the guard, and the action either adds the same
+        amount to all of them or assigns the same value to all of them.
     """
     low, high = np.int64(-FAR), np.int64(FAR)
     start = instructions[number, INSTRUCTION_GUARD_START]

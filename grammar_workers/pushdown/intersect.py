@@ -1,13 +1,16 @@
 """The product of a pushdown automaton and a regular language, as a pushdown automaton without dead ends.
 
-A node is a state of the pushdown automaton, its counter (where that matters) and a state of the DFA over bytes. So
-guards and counters are gone from the result, and what is left is a recursive state machine without data. A rule of the
-product returns with a pair: the rule's label, and where the byte automaton stands. Two fixpoints make the result exact
-(Alur et al., "Analysis of recursive state machines", 2005):
+A node of the product is a triple: a state of the pushdown automaton, the value of its counter, and a state of the DFA
+over bytes. Where the counter does not matter, its value is set to 0. The product itself has no counter.
 
-1. bottom up, the *exits* of each node: the pairs with which the rule that it belongs to may still return;
-2. top down from the root, the *usable* pairs: those after which a caller can go on to the end. A node is emitted once
-   per set of usable pairs among its exits, and moves to nodes without any are left out.
+A rule is a part of an automaton that states call. In the pushdown automaton, it returns with a label (a small number).
+In the product, it returns with a *pair*: this label and the state of the DFA. Two fixpoints remove all dead ends (Alur
+et al., "Analysis of recursive state machines", 2005):
+
+1. The *exits* of a node are the pairs with which its rule may still return. They are computed bottom up.
+2. A pair is *usable* if a caller can continue to the end after it. Usable pairs are computed top down from the root.
+
+In the result, a node has one state for each set of usable exits. Edges to nodes without usable exits are removed.
 """
 
 from __future__ import annotations
@@ -30,15 +33,23 @@ from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import entered, perform
 from grammar_workers.pushdown.liveness import live_counters
 
+# Steps of the work budget for a node, an edge between nodes, and the edges over all bytes.
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
-"""What a node, a move between nodes, and the moves over all bytes count against the budget."""
 
 
 def intersect(pushdown: PushdownAutomaton, automaton: Dfa, limits: Limits) -> PushdownAutomaton:
-    """The pushdown automaton of the texts that both accept.
+    """Compute the pushdown automaton of the strings that both a pushdown automaton and a DFA accept.
 
-    Raises UnsatisfiableError when there are none, LimitExceededError (large counters are unrolled, so they may be what
-    does not fit).
+    The function raises `UnsatisfiableError` if no string is accepted by both, and `LimitExceededError` if the product
+    exceeds a limit. Each value of a counter has states of its own, so large counters may exceed the limit.
+
+    Args:
+        pushdown: The pushdown automaton, over bytes. Not changed.
+        automaton: The regular language, a DFA over characters.
+        limits: Limits on states and work.
+
+    Returns:
+        A new automaton, the product. It has no guards, counters or dead ends.
     """
     product = _Product(pushdown, Utf8Dfa(automaton), limits)
     return _Emitter(product, limits).pushdown()
@@ -46,7 +57,7 @@ def intersect(pushdown: PushdownAutomaton, automaton: Dfa, limits: Limits) -> Pu
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reads:
-    """A node that reads a byte: in `state`, with `counter`."""
+    """A node that reads a byte in `state`, with `counter`."""
 
     state: int
     counter: int
@@ -54,7 +65,7 @@ class _Reads:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Calls:
-    """A node that calls: by the instruction of this number, keeping `counter`."""
+    """A node that calls a rule with instruction `number` and keeps `counter`."""
 
     number: int
     counter: int
@@ -72,9 +83,10 @@ _Place = _Reads | _Calls | _Returns
 
 @dataclasses.dataclass(slots=True)
 class _Moves:
-    """Where bytes lead: `targets` (state of the one, of the other), `index` int16 [256] into them or -1.
+    """Transitions of a node by bytes.
 
-    `blocked` are the bytes that the pushdown automaton reads and the other one does not.
+    `targets` are pairs of states, (pushdown automaton, DFA). `index` (int16 [256]) has the index of each byte's target,
+    or -1. `blocked` (bool [256]) marks the bytes that only the pushdown automaton reads.
     """
 
     targets: list[tuple[int, int]]
@@ -83,16 +95,16 @@ class _Moves:
 
 
 class _Product:
-    """The nodes that are reachable, and their exits."""
+    """The reachable nodes and their exits."""
 
     def __init__(self, pushdown: PushdownAutomaton, other: Utf8Dfa, limits: Limits) -> None:
         self.pushdown = pushdown
         self.other = other
         self.places: list[tuple[_Place, int]] = []
+        # Bit set of pair numbers for each node.
         self.exits: list[int] = []
-        """Per node a bit set of pair numbers."""
+        # (label, state of the DFA) of each pair.
         self.pairs: list[tuple[int, int]] = []
-        """(label, the byte automaton's state) of a return."""
         self._live = live_counters(pushdown)
         self._users: list[list[int]] = []
         self._callers: dict[int, list[int]] = {}
@@ -107,7 +119,7 @@ class _Product:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def node(self, state: int, counter: int, other: int) -> int | None:
-        """The node on entering `state`; None where a guard stops it."""
+        """Return the node on entering `state`, or None if a guard fails."""
         place = self._arrive(state, counter)
         return None if place is None else self._number(place, other)
 
@@ -122,14 +134,14 @@ class _Product:
         return number
 
     def moves(self, place: _Reads, other: int) -> _Moves:
-        """The bytes that both read."""
+        """Return the transitions by bytes that both automata read."""
         lit, row = self.pushdown.states[place.state, [code.STATE_LITERAL, code.STATE_ROW]].tolist()
-        # A literal leads to the next state, so it tells rows apart that are otherwise the same.
+        # A literal leads to the next state, so equal rows of two states may have different literal targets.
         return self._table_moves(row, other, lit, -1 if lit < 0 else place.state + 1)
 
     @memoized
     def _table_moves(self, row: int, other: int, lit: int, following: int) -> _Moves:
-        """The moves by a dense row, and by a literal that leads to the state `following`."""
+        """Return the transitions by a dense row, and by a literal that leads to the state `following`."""
         self._budget.spend(_TABLE_STEPS)
         mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
         if lit >= 0:
@@ -143,7 +155,7 @@ class _Product:
         return _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
 
     def exit_pair(self, place: _Reads, other: int) -> int:
-        """The number of the pair with which a node may return before the next byte, or -1."""
+        """Return the number of the pair with which a node may return before the next byte, or -1."""
         label = int(self.pushdown.states[place.state, code.STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
@@ -153,14 +165,14 @@ class _Product:
         return len(self.pairs) - 1
 
     def called(self, place: _Calls, other: int) -> int | None:
-        """The node where the called rule begins."""
+        """Return the node where the called rule begins, or None."""
         target, mode = self.pushdown.instructions[
             place.number, [code.INSTRUCTION_TARGET, code.INSTRUCTION_ENTRY]
         ].tolist()
         return self.node(target, entered(place.counter, mode), other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
-        """The node after the called rule has returned with `pair`."""
+        """Return the node after the called rule has returned with `pair`, or None."""
         label, other = self.pairs[pair]
         state = int(self.pushdown.returns[self.pushdown.instructions[place.number, code.INSTRUCTION_SITE] + label])
         return None if state < 0 else self.node(state, place.counter, other)
@@ -219,7 +231,7 @@ class _Product:
             self._grow(node, 1 << pair)
         targets = self.moves(place, other).targets
         self._budget.spend(_MOVE_STEPS * len(targets))
-        # Tokens without bytes leave the byte automaton where it is.
+        # Tokens without bytes do not change the state of the DFA.
         silent = [(target, other) for _, _, target in self.pushdown.token_edges_of.get(place.state, ())]
         for state, following in [*targets, *silent]:
             target = self.node(state, place.counter, following)
@@ -248,7 +260,7 @@ class _Product:
 
 
 class _Emitter:
-    """Writes the nodes that lead to the end, each once per set of usable pairs."""
+    """A writer of the nodes that lead to the end, once per set of usable pairs."""
 
     def __init__(self, product: _Product, limits: Limits) -> None:
         self._product = product
@@ -262,7 +274,9 @@ class _Emitter:
         usable = sum(1 << pair for pair, accepts in enumerate(accepted) if accepts)
         root = product.root
         if root is None or not product.exits[root] & usable:
-            raise UnsatisfiableError("no text matches all specifications")
+            raise UnsatisfiableError(
+                "no text matches all specifications (`banned_words` count as one); change one of them"
+            )
         # The outermost rule is called, too, so that its pair decides whether the text may end.
         site = [code.ACCEPT if accepts else -1 for accepts in accepted]
         entry = self._builder.state(op=self._builder.call(self._state(root, usable), site))
@@ -271,7 +285,7 @@ class _Emitter:
         return self._builder.build(entry)
 
     def _state(self, node: int | None, usable: int) -> int:
-        """The state of a node, -1 when none of its exits is usable."""
+        """Return the state of a node, or -1 if none of its exits is usable."""
         first = -1
         while node is not None and (usable := usable & self._product.exits[node]):
             known = self._states.get((node, usable))
@@ -289,7 +303,7 @@ class _Emitter:
         return first
 
     def _literal(self, node: int, usable: int) -> tuple[int, int | None]:
-        """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
+        """Return the byte and the target of the literal of a node, or (-1, None)."""
         place, other = self._product.places[node]
         if isinstance(place, _Reads):
             lit = int(self._product.pushdown.states[place.state, code.STATE_LITERAL])
@@ -320,7 +334,7 @@ class _Emitter:
             if reached >= 0:
                 builder.token_edge(state, first, last, reached)
         moves = product.moves(place, other)
-        # Where the pushdown automaton reads a byte it does not return before it, even if the byte is forbidden now.
+        # If the pushdown automaton reads a byte, it does not return before the byte, even if the DFA rejects it.
         dead = self._dead() if pair >= 0 else -1
         numbers = []
         for target, following in moves.targets:

@@ -1,8 +1,9 @@
-"""How JSON text is spelled: one canonical spelling per character inside strings, and the separators.
+r"""The canonical encoding of JSON strings: one encoding per character.
 
-Inside strings every character stands for itself, but for the quote, the backslash and the control characters, which
-have their short escape, or `\\u00XX` in lower case where there is none: what `json.dumps(..., ensure_ascii=False)`
-writes. One spelling per character makes equality of strings equality of bytes.
+Inside a string, every character stands for itself, except the quote, the backslash and the control characters. These
+are written as their short escape, such as `\n`, or as a Unicode escape with lower-case digits if they have none.
+`json.dumps(..., ensure_ascii=False)` writes the same encoding. With one encoding per character, two strings are equal
+exactly if their bytes are equal.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from json.encoder import encode_basestring
 from grammar_workers.errors import UnsupportedFeatureError
 
 QUOTE, BACKSLASH = 34, 92
-SHORT_ESCAPES = {'"': ord('"'), "\\": ord("\\"), "\b": ord("b"), "\f": ord("f"), "\n": ord("n"), "\r": ord("r")} | {
-    "\t": ord("t")
-}
-"""Character -> the byte after the backslash."""
+# The byte after the backslash in the short escape of a character.
+SHORT_ESCAPES = dict(zip('"\\\b\f\n\r\t', b'"\\bfnrt', strict=True))
+# Characters that JSON requires to be escaped.
+ESCAPED_CHARACTERS = frozenset([*map(chr, range(0x20)), *SHORT_ESCAPES])
 
 
 def encode_string_body(text: str) -> bytes:
-    """`text` as it stands between the quotes; UnsupportedFeatureError for lone surrogates, which have no UTF-8."""
+    """Encode a text as the contents of a JSON string, in the canonical encoding of this module.
+
+    Args:
+        text: The decoded text.
+
+    Returns:
+        The encoded bytes in UTF-8, without quotes.
+
+    Raises:
+        UnsupportedFeatureError: The text has a lone surrogate, which UTF-8 cannot encode.
+    """
     try:
         return encode_basestring(text).encode()[1:-1]
     except UnicodeEncodeError:
@@ -31,5 +42,12 @@ _SPELLING = re.compile(rb"\\u[0-9a-f]{4}|\\.|[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]+
 
 
 def split_characters(body: bytes) -> list[bytes]:
-    """The spelling of each character of what stands in a JSON string, the closing quote included where it is there."""
+    """Split the encoded body of a JSON string into encoded characters: UTF-8 sequences and escapes.
+
+    Args:
+        body: Contents of a JSON string in the canonical encoding, with or without the closing quote.
+
+    Returns:
+        The encoded characters in order. A closing quote counts as a character.
+    """
     return _SPELLING.findall(body)

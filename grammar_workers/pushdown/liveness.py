@@ -1,4 +1,4 @@
-"""Where the counter of a pushdown automaton matters: liveness, as compilers know it of variables."""
+"""Liveness analysis: finds the states of a pushdown automaton in which the value of the counter matters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,32 @@ from grammar_workers.pushdown.automaton import PushdownAutomaton
 
 @dataclasses.dataclass(frozen=True)
 class Liveness:
-    """`reads` bool [states]: whether anything that may follow in a state asks for the counter; `calls` bool
-    [instructions]: whether that is so on or after a call by this one. Elsewhere all counters are as good as one."""
+    """The states and calls of a pushdown automaton in which the value of the counter matters.
+
+    In other states, configurations that differ only in the counter are equivalent.
+
+    Attributes:
+        reads: For each state, True if the present counter may be tested after the next byte, bool [states].
+        calls: For each instruction that calls a rule, True if the present counter may be tested in the rule or after
+            the call, bool [instructions]. The values for other instructions have no meaning.
+    """
 
     reads: NDArray[np.bool_]
     calls: NDArray[np.bool_]
 
 
 def live_counters(pushdown: PushdownAutomaton) -> Liveness:
-    """The least fixpoint over states: guards ask for the counter, and what leads to them before it is set anew."""
+    """Compute in which states and calls of a pushdown automaton the value of the counter matters.
+
+    The value matters in a state that tests it with a guard (condition on the counter). It also matters in each state
+    from which the automaton can reach such a test without an assignment to the counter.
+
+    Args:
+        pushdown: The automaton. Not changed.
+
+    Returns:
+        The states and calls in which the value matters.
+    """
     states, table, instructions, returns = pushdown.states, pushdown.table, pushdown.instructions, pushdown.returns
     many = len(states)
     number = states[:, code.STATE_INSTRUCTION]

@@ -1,4 +1,7 @@
-"""Texts too long to write out: a part that occurs more than once is stored once. And how texts are put together."""
+"""Compact representation of long byte strings: a part that is repeated is stored once.
+
+The module `shortest` builds a string as a linked list (`Trail`) during its search, and returns it as a `Text`.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,32 @@ from typing import TypeVar
 from grammar_workers.types import TokenId
 
 _Part = TypeVar("_Part")
+# (state, counter, depth) of the search in `shortest`.
 Mark = tuple[int, int, int]
-"""(state, counter, depth), see `shortest`."""
+# A mark that matches no state. Its counter is below all others, so `marked` stops at it.
 NOWHERE: Mark = (-1, -1, -1)
 _MOST_LINKS = 4096
+# Parts of at most this length are copied into the text that holds them. Longer parts are shared.
 _INLINED_BYTES = 1024
-"""Parts of at most this length are copied into the text that holds them; longer ones are shared."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A text of `length` bytes in parts: bytes, tokens without bytes (their length counts as 1), repeated texts, and
-    other texts, which may occur in many places. So `length` may be exponential in what the text takes: compare it with
-    a limit before iterating over the text.
+    """A string of bytes and tokens, stored in parts.
+
+    A part is bytes, a token without bytes (such as a special token), a repeated text or another text. Texts may share
+    parts, so a small object may have an enormous `length`. Check `length` before you iterate over the text.
+
+    Attributes:
+        length: Number of bytes; a token without bytes counts as 1.
+        parts: The parts in order. An integer is the ID of a token without bytes.
     """
 
     length: int
     parts: tuple[bytes | TokenId | Repeated | Text, ...]
 
     def flat(self) -> Iterator[bytes | TokenId | Repeated]:
-        """Iterate over the parts, and over those of the texts among them in their place."""
+        """Yield the parts in order. A `Text` is replaced by its parts, recursively. A `Repeated` is yielded whole."""
         pending: list[Iterator[bytes | TokenId | Repeated | Text]] = [iter(self.parts)]
         while pending:
             for part in pending[-1]:
@@ -42,7 +51,12 @@ class Text:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeated:
-    """`count` times the same text."""
+    """A part of a `Text`: a text that is repeated a number of times.
+
+    Attributes:
+        text: The repeated text.
+        count: Number of times that the text occurs.
+    """
 
     text: Text
     count: int
@@ -50,8 +64,16 @@ class Repeated:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trail:
-    """A text as a linked list, last part first; `length` is that of all of it. A counter that may be skipped ahead has
-    just been counted up where there is a mark.
+    """Link of a linked list that stores a text in parts. Each link refers to the link before it.
+
+    The last link of the list represents the text. None represents the empty text.
+
+    Attributes:
+        before: The link of the previous part. None for the first part.
+        part: The part of this link: bytes, the ID of a token without bytes, a repeated text or a text.
+        length: Length of the text up to and including this link, in bytes. A token without bytes counts as 1.
+        mark: State, counter and stack depth of the search just before this part was added. Stored only if the search
+            incremented the counter there, else None.
     """
 
     before: Trail | None
@@ -61,17 +83,23 @@ class Trail:
 
 
 def length_of(trail: Trail | None) -> int:
+    """Return the length of a text in bytes. A token without bytes counts as 1.
+
+    Args:
+        trail: Last link of the linked list that stores the text. None: the empty text.
+    """
     return 0 if trail is None else trail.length
 
 
-def counted(counter: int, link: Trail) -> int:
-    """How far the counter has been counted up since a marked link."""
-    assert link.mark is not None
-    return counter - link.mark[1]
-
-
 def marked(trail: Trail | None, least: int) -> Iterator[Trail]:
-    """The links with marks, last first, as far as they hold counters from `least` on."""
+    """Yield the links of a text that have a mark (see `Trail`), last link first.
+
+    The iteration stops at the first mark with a counter below `least`, and after 4,096 links with or without marks.
+
+    Args:
+        trail: Last link of the list. None: the empty text.
+        least: Minimum counter in the marks of the yielded links.
+    """
     for _ in range(_MOST_LINKS):
         if trail is None:
             return
@@ -83,7 +111,12 @@ def marked(trail: Trail | None, least: int) -> Iterator[Trail]:
 
 
 def text_of(trail: Trail | None, begin: Trail | None = None) -> Text:
-    """The text of a trail, or what of it comes after the link `begin`."""
+    """Return the text that a linked list stores, or only the parts after one of its links.
+
+    Args:
+        trail: Last link of the list. None: the empty text.
+        begin: Link of the list after which the returned text begins. None: the whole text.
+    """
     length = length_of(trail) - length_of(begin)
     parts: list[bytes | TokenId | Repeated | Text] = []
     while trail is not begin:
@@ -97,7 +130,11 @@ def text_of(trail: Trail | None, begin: Trail | None = None) -> Text:
 
 
 def merged(parts: Iterable[_Part]) -> Iterator[_Part | bytes]:
-    """The parts of a text, bytes in a row joined."""
+    """Yield the parts of a text in order. Consecutive parts that are bytes are joined into one part.
+
+    Args:
+        parts: Parts as in `Text`: bytes, IDs of tokens without bytes, repeated texts and texts.
+    """
     plain = bytearray()
     for part in parts:
         if isinstance(part, bytes):

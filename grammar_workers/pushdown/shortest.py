@@ -1,12 +1,15 @@
-"""The shortest way to finish: Dijkstra's algorithm over a pushdown automaton with calls.
+"""Search for a shortest completion: Dijkstra's algorithm over a pushdown automaton with calls.
 
-Within one rule the nodes are (state, counter); a call is an edge whose length is the shortest text of the called rule
-with the label that the edge stands for. Shortest texts of rules are found on demand in the same queue, as in Knuth's
-generalisation of Dijkstra's algorithm to grammars (Information Processing Letters 6, 1977).
+A completion is a text up to the end of the output. A rule is a part of the automaton that states call. It returns with
+a label (a small number). Within one rule, the nodes of the search are pairs (state, counter). A call has one edge for
+each label. The length of this edge is the length of the shortest string with which the called rule returns with the
+label. The search finds these strings on demand, with the same queue, as in Knuth's generalization of Dijkstra's
+algorithm to grammars (Information Processing Letters 6, 1977).
 
-Counts are not walked through one by one. Between two values that some guard names, a counter behaves alike: a way that
-comes by the same state twice there may go round as often as it takes, and leaves only the last `_NEAR` values to the
-search. So a text of a billion characters is found in a few hundred steps, and is a `Text` that says what is repeated.
+The search does not step through all values of a counter. A *threshold* is a value at which some guard or action changes
+its result. Between two thresholds, all values behave alike. If a path visits a state twice between two thresholds, the
+search repeats this loop in one step, until the counter is 32 (`_NEAR`) below the next threshold. So it finds a string
+of a billion characters in a few hundred steps. The result is a `Text`, which stores the repeated part once.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,41 +27,35 @@ from grammar_workers.memo import memoized
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import entered, perform
-from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, counted, length_of, marked, text_of
+from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, length_of, marked, text_of
 
+# An instance of a rule: (entry state, entry counter).
 _Start = tuple[int, int]
-"""A rule instance: (entry state, entry counter)."""
+# (state, counter, depth). `depth` is the number of frames of the real stack that were popped, 0 inside called
+# rules. The state -1 - label stands for a return with this label.
 _Node = tuple[int, int, int]
-"""(state, counter, depth): depth counts the frames of the real stack that were left, 0 inside called rules; the state
--1 - label stands for a return with this label."""
+# Number of counter values before a threshold that the search visits one by one.
 _NEAR = 32
-"""Values of a counter before one that some guard names which are walked through one by one."""
+# Maximum number of nodes of one search, about one second.
 _MOST_STEPS = 100_000
-"""Nodes of one search: about a second."""
+# Steps of the work budget per node.
 _NODE_STEPS = 2
-"""Of a budget, for one node."""
 
 
-def shortest_text(
-    pushdown: PushdownAutomaton,
-    state: int,
-    counter: int,
-    callers: Sequence[tuple[int, int]],
-    spellable: frozenset[str] | None,
-    budget: Budget | None = None,
-) -> Text:
-    """A shortest text that leads from `state` with `counter` to a place where the whole may stop.
+class ShortestSearch:
+    """Search for a shortest string that leads from a configuration to one in which the output may end.
 
-    `callers` are those that wait, last first: where the return site begins, and the counter to go on with. Where
-    counts are large, what is repeated is the shortest that was met, not the shortest there is. Raises
-    LimitExceededError when the search takes too long, or more than is left of `budget`, and ArtifactError when there is
-    no such text: then these are not the tables that a compiler made.
+    A configuration is a state, a counter and a return stack. An object is for one search. A queue entry (start, node,
+    trail) means: the trail's string leads from `start` to `node`.
+
+    Args:
+        pushdown: The automaton.
+        counter: Counter of the configuration.
+        callers: The return stack, innermost frame first. A frame is a pair: the index in `returns` where the return
+            states of the call begin, and the counter after the return.
+        spellable: Characters that may be used. None: all.
+        budget: Work budget to which the search is charged. None: no budget.
     """
-    return _Search(pushdown, counter, callers, spellable, budget).run(state, counter)
-
-
-class _Search:
-    """One run. A fact (start, node, trail) says: `node` is reached from `start` by the text of the trail."""
 
     def __init__(
         self,
@@ -72,7 +69,7 @@ class _Search:
         self._budget = budget
         self._stack = callers
         self._counters = [counter, *(saved for _, saved in callers)]
-        # Per depth: the labels with which that frame has been left.
+        # Per depth: the labels with which the frame has been popped.
         self._left: list[set[int]] = [set() for _ in self._stack]
         self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
         # (lower bound of the whole text, tie breaker, start, node, text). A called rule begins at its first caller's
@@ -86,8 +83,21 @@ class _Search:
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
         self._thresholds = _thresholds(pushdown)
 
-    def run(self, state: int, counter: int) -> Text:
-        self._add(None, (state, counter, 0), None)
+    def run(self, state: int) -> Text:
+        """Find the string. If the counter is compared with large numbers, it may be longer than necessary.
+
+        Args:
+            state: State of the configuration.
+
+        Returns:
+            The string. Its parts may include tokens without bytes. Its length is 0 if the output may end in the
+            configuration.
+
+        Raises:
+            LimitExceededError: The search visits more than 100,000 nodes or exhausts the budget.
+            ArtifactError: No string exists, which happens only if the tables are damaged.
+        """
+        self._add(None, (state, self._counters[0], 0), None)
         while self._queue:
             _, _, start, node, trail = heapq.heappop(self._queue)
             if (start, node) in self._settled or self._is_finished(start, node[2]):
@@ -116,7 +126,7 @@ class _Search:
         raise ArtifactError("a state without a way to an end")
 
     def _is_finished(self, start: _Start | None, depth: int) -> bool:
-        """Whether the shortest texts of a rule, or to the end of a frame, are known for every label of use."""
+        """Return whether the shortest strings for all useful labels of a rule, or of a real frame, have been found."""
         if start is not None:
             return len(self._finished[start]) >= self._pushdown.label_counts[start[0]]
         return depth < len(self._stack) and len(self._left[depth]) >= self._pushdown.site_labels[self._stack[depth][0]]
@@ -136,13 +146,15 @@ class _Search:
         *,
         left: bool = False,
     ) -> None:
-        """Follow the instructions on entering `state`, as `matching.kernels.step.arrive` does. `left`: a frame of the
-        real stack was left."""
+        """Follow the instructions on entering `state`, as `matching.kernels.step.arrive` does.
+
+        `left` is True if a frame of the real stack was popped just before.
+        """
         while True:
             instruction = self._instruction(state)
             number = int(self._pushdown.states[state, code.STATE_INSTRUCTION])
             passed, after, _, _ = perform(self._pushdown.instructions, self._pushdown.guards, number, counter)
-            # A name that has begun must be brought to an end, advisable or not.
+            # A name that has begun must be completed, even against the advice.
             begun = start is None and counter == self._counters[depth]
             passed = passed and (left or self._is_advised(instruction, counter, begun=begun))
             move, target = instruction[code.INSTRUCTION_MOVE], instruction[code.INSTRUCTION_TARGET]
@@ -155,11 +167,11 @@ class _Search:
             if action == code.INCREMENT and after > counter:
                 after, trail = self._count(state, after, depth, trail)
             elif action not in (code.KEEP, code.INCREMENT, code.SET_BIT):
-                # What counted up before is no round that could be repeated.
+                # Rounds before an assignment of the counter cannot be repeated.
                 trail = Trail(trail, b"", length_of(trail), NOWHERE)
             counter = after
             if move in (code.STAY, code.OTHERWISE, code.CALL):
-                # A call is made when its turn comes: what it adds may be long, and another way here shorter.
+                # A call waits in the queue, because its string may be long and another path to this node shorter.
                 self._add(start, (state, counter, depth), trail)
                 return
             if move == code.RETURN:
@@ -169,10 +181,10 @@ class _Search:
             state = target
 
     def _is_advised(self, instruction: list[int], counter: int, *, begun: bool) -> bool:
-        """Whether the counter follows the advice of an instruction, if it gives any.
+        """Return whether the counter follows the advice of an instruction. Without advice, all counters do.
 
-        `begun`: nothing has been read since it last changed, so that a comma may have been read before, after which a
-        name must come even if nothing is missing.
+        `begun`: the counter has not changed since the search began in this frame. A comma may have been read before,
+        and then a name must follow even if all required names are present.
         """
         first, last = instruction[code.INSTRUCTION_GUARD_START], instruction[code.INSTRUCTION_GUARD_END]
         guards = self._pushdown.guards
@@ -183,24 +195,25 @@ class _Search:
         return bool(((counter & bits) == bits).any())
 
     def _count(self, state: int, counter: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
-        """The counter and the text after counting up to `counter` on entering `state`: a way that has come by here
-        before, and that no guard tells apart from going round once more, goes round until the next guard is near.
+        """Return the counter and the trail after counting up to `counter` on entering `state`.
+
+        If the path has passed this state before and no guard distinguishes another round, the rounds are repeated in
+        one leap until the next threshold is near.
         """
         following = bisect.bisect_right(self._thresholds, counter)
         end = self._thresholds[following] if following < len(self._thresholds) else counter
         if end - counter <= _NEAR:
             return counter, trail
         least = max(self._thresholds[following - 1], counter - _NEAR)
-        rounds = [link for link in marked(trail, least) if link.mark and (link.mark[0], link.mark[2]) == (state, depth)]
+        rounds = [
+            (link, counter - link.mark[1])
+            for link in marked(trail, least)
+            if link.mark and (link.mark[0], link.mark[2]) == (state, depth)
+        ]
         if not rounds:
             return counter, Trail(trail, b"", length_of(trail), (state, counter, depth))
-
-        def bytes_per_count(link: Trail) -> int:
-            # A fraction with 32 bits: lengths may be larger than any float.
-            return ((length_of(trail) - link.length) << 32) // counted(counter, link)
-
-        begun = min(rounds, key=bytes_per_count)
-        period = counted(counter, begun)
+        # The fewest bytes per count: fixed-point numbers with 32 fractional bits, as lengths may exceed all floats.
+        begun, period = min(rounds, key=lambda one: ((length_of(trail) - one[0].length) << 32) // one[1])
         count = (end - _NEAR - counter) // period
         if count <= 0:
             return counter, trail
@@ -209,7 +222,7 @@ class _Search:
 
     @memoized
     def _instruction(self, state: int) -> list[int]:
-        """What entering a state does: a row of `PushdownAutomaton.instructions`."""
+        """Return the instruction of a state: a row of `PushdownAutomaton.instructions`."""
         row: list[int] = self._pushdown.instructions[self._pushdown.states[state, code.STATE_INSTRUCTION]].tolist()
         return row
 
@@ -229,13 +242,13 @@ class _Search:
     def _resume(
         self, start: _Start | None, node: _Node, site: int, label: int, text: Text, trail: Trail | None
     ) -> None:
-        """Go on behind a call, whose rule has read `text` and returned with `label`."""
+        """Continue after a call whose rule has read `text` and returned with `label`."""
         state = int(self._pushdown.returns[site + label])
         if state >= 0:
             self._arrive(start, state, node[1], node[2], Trail(trail, text, length_of(trail) + text.length))
 
     def _leave(self, start: _Start | None, depth: int, label: int, trail: Trail | None) -> bool:
-        """Return from a rule; True when it was the outermost one, so that the text may stop here."""
+        """Return from a rule. Return True if it was the outermost one, so that the output may end here."""
         if start is None:
             if depth == len(self._stack):
                 self._add(None, (code.ACCEPT, 0, depth), trail)
@@ -253,7 +266,7 @@ class _Search:
         return False
 
     def _bytes(self, state: int) -> list[tuple[int, int]]:
-        """(byte, target) with one byte per distinct target, ordinary characters preferred."""
+        """Return (byte, target), with one byte for each distinct target. Common characters are preferred."""
         lit, row = self._pushdown.states[state, [code.STATE_LITERAL, code.STATE_ROW]].tolist()
         return self._targets(lit, -1 if lit < 0 else state + 1, row)
 
@@ -271,15 +284,9 @@ class _Search:
 
 
 def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
-    """The values of counters, sorted, below which some guard or some count behaves differently than from there on."""
+    """Return the sorted counter values at which the result of some guard or action changes."""
     found = {0}
-    columns = [
-        code.INSTRUCTION_GUARD_START,
-        code.INSTRUCTION_GUARD_END,
-        code.INSTRUCTION_ACTION,
-        code.INSTRUCTION_VALUE,
-    ]
-    for start, end, action, value in pushdown.instructions[:, columns].tolist():
+    for start, end, action, value in pushdown.instructions[:, : code.INSTRUCTION_MOVE].tolist():
         if action in (code.INCREMENT, code.ASSIGN):
             found.add(value)
         if end > start and pushdown.guards[start, code.GUARD_KIND] >= 0:
@@ -289,10 +296,6 @@ def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
     return sorted(found)
 
 
-def _preference() -> Iterator[int]:
-    yield from b'"}]0123456789aeiostnrbcdfghjklmpquvwxyz'
-    yield from range(256)
-
-
-_PREFERENCE = np.array(list(dict.fromkeys(_preference())), np.int64)
+# All bytes; those that the search prefers come first.
+_PREFERENCE = np.array(list(dict.fromkeys([*b'"}]0123456789aeiostnrbcdfghjklmpquvwxyz', *range(256)])), np.int64)
 _BYTES = [bytes([byte]) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""Lays a sparse automaton over characters out as states over bytes, most of which read one literal byte."""
+"""Conversion of a sparse automaton over characters to states that read bytes. Most of these states read one byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from numba import int32, int64, njit, uint8
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
+# An upper bound of the length of an encoded character, in UTF-8 or with its escape in JSON, in bytes.
 SPELLING_BYTES = 8
-"""More than the bytes of a character in UTF-8, and of its escape in JSON."""
 
 
 @njit(**OPTIONS, **INNER)
@@ -21,8 +21,11 @@ def _grown(array, size):  # type: ignore[no-untyped-def]
 def _byte_edges(  # type: ignore[no-untyped-def]
     start, first, read, targets, nearest, furthest, begins, places, spellings, shared
 ):
-    """The edges over bytes as (source, byte, end), and of each node the state that it stands for (-1: it is inside of a
-    character), the class of characters that it calls a rule for (-1: none), and the distances to an end."""
+    """Return the edges over bytes as (source, byte, end), and four properties of each node.
+
+    The properties of a node are the state that it stands for (-1: it is inside a character), the class of characters
+    that it calls a rule for (-1: none), and the minimum and maximum number of characters to an end.
+    """
     states = len(first) - 1
     node_of = np.full(states, DEAD, np.int64)
     sources, bytes_read, ends = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int64)
@@ -96,39 +99,19 @@ def _byte_edges(  # type: ignore[no-untyped-def]
     return sources[:edges], bytes_read[:edges], ends[:edges], state_of[:nodes], called[:nodes], near, far
 
 
-@called_with(
-    int64, int64[::1], int32[::1], int32[::1], int64[::1], int64[::1], int64[::1], int32[::1], uint8[:, ::1], uint8[::1]
-)
-@njit(**OPTIONS)
-def lay_out(  # type: ignore[no-untyped-def]
-    start, first, read, targets, nearest, furthest, begins, places, spellings, shared
-):
-    """Lay out the states that `start` leads to, itself first.
+@njit(**OPTIONS, **INNER)
+def _dense_rows(many, lines, place_of, sources, bytes_read, ends):  # type: ignore[no-untyped-def]
+    table = np.full((many, 256), DEAD, np.int32)
+    for edge in range(len(sources)):
+        row = lines[place_of[sources[edge]], 1]
+        if row >= 0:
+            table[row, bytes_read[edge]] = place_of[ends[edge]]
+    return table
 
-    A state with one edge reads a literal byte, which leads to the state behind it. Where that state has its place
-    behind another one, a state in between jumps to it. A state with several edges has a dense row, and so has `start`.
-    A state whose only edge reads a `shared` class calls a rule for it, since rows cannot be shared.
 
-    Args:
-        start: State that matching begins in.
-        first: Where the edges of each state begin, int64 [states + 1].
-        read: Class of characters that each edge reads, int32 [edges].
-        targets: State that each edge leads to, int32 [edges].
-        nearest: Fewest characters to an end, int64 [states]; states with -1 must not be entered.
-        furthest: Most characters to an end, int64 [states].
-        begins: Where the spellings of each class begin in `places`, int64 [classes + 1].
-        places: Numbers of spellings, int32.
-        spellings: Length and bytes of each, sorted by the bytes, uint8 [spellings, 1 + SPELLING_BYTES].
-        shared: 1 for classes that are read by a rule where that saves a row, uint8 [classes].
-
-    Returns:
-        A table with a line for each state of the result, int64 [n, 7]: its literal byte, its row, the state that it
-        jumps to, the class that it calls a rule for (behind which it jumps), the state of the arguments that it stands
-        for, each -1 for none; the fewest and the most characters to an end. And the rows, int32 [rows, 256].
-    """
-    sources, bytes_read, ends, state_of, called, near, far = _byte_edges(
-        start, first, read, targets, nearest, furthest, begins, places, spellings, shared
-    )
+@njit(**OPTIONS, **INNER)
+def _joined(sources, bytes_read, ends, state_of, called, near, far):  # type: ignore[no-untyped-def]
+    """Return what `lay_out` returns, for edges over bytes. Chains of single edges get consecutive numbers."""
     nodes = len(state_of)
     degrees = np.zeros(nodes, np.int64)
     only = np.full(nodes, DEAD, np.int64)
@@ -145,7 +128,6 @@ def lay_out(  # type: ignore[no-untyped-def]
             before[ends[only[node]]] = node
     lines = np.full((2 * nodes, 7), DEAD, np.int64)
     place_of = np.empty(nodes, np.int64)
-    table = np.full((rows, 256), DEAD, np.int32)
     many = rows = 0
     for head in range(nodes):
         if before[head] >= 0:
@@ -175,8 +157,43 @@ def lay_out(  # type: ignore[no-untyped-def]
     for place in range(many):
         if lines[place, 2] >= 0:
             lines[place, 2] = place_of[lines[place, 2]]
-    for edge in range(len(sources)):
-        row = lines[place_of[sources[edge]], 1]
-        if row >= 0:
-            table[row, bytes_read[edge]] = place_of[ends[edge]]
-    return lines[:many].copy(), table
+    return lines[:many].copy(), _dense_rows(rows, lines, place_of, sources, bytes_read, ends)
+
+
+@called_with(
+    int64, int64[::1], int32[::1], int32[::1], int64[::1], int64[::1], int64[::1], int32[::1], uint8[:, ::1], uint8[::1]
+)
+@njit(**OPTIONS)
+def lay_out(  # type: ignore[no-untyped-def]
+    start, first, read, targets, nearest, furthest, begins, places, spellings, shared
+):
+    """Convert a sparse automaton over characters to numbered states that read bytes.
+
+    Only states that are reachable from `start` are converted. `start` has number 0. A new state is of one of these
+    kinds:
+
+    - It reads one byte, which leads to the state with the next number. This next state may be a mere jump.
+    - It has a dense row (the next state for each byte). `start` and all states with several edges are of this kind.
+    - It calls a rule (part of the automaton that is called), which reads one character of a class in `shared`.
+
+    Args:
+        start: State of the sparse automaton in which matching begins.
+        first: Index of the first edge of each state, int64 [states + 1].
+        read: Class of characters that each edge reads, int32 [edges].
+        targets: State that each edge leads to, int32 [edges].
+        nearest: Minimum number of characters from each state to an end, int64 [states]. -1: never enter the state.
+        furthest: Maximum number of characters from each state to an end, int64 [states].
+        begins: Index in `places` where the encodings of each class begin, int64 [classes + 1].
+        places: Encodings of all classes, as indices into `spellings`, int32.
+        spellings: Length and bytes of each encoded character, sorted by the bytes, uint8 [encodings, 1 +
+            SPELLING_BYTES].
+        shared: 1 if a rule may read the class, else 0, uint8 [classes].
+
+    Returns:
+        A table with one line per new state, int64 [n, 7], and the dense rows, int32 [rows, 256]. The columns of the
+        table are: the byte that leads to the next number; the number of the dense row; the state to jump to; the class
+        for which a rule is called before the jump; the state of the sparse automaton to which the new state
+        corresponds; the minimum and the maximum number of characters to an end. -1 in the first five columns means
+        none.
+    """
+    return _joined(*_byte_edges(start, first, read, targets, nearest, furthest, begins, places, spellings, shared))

@@ -1,7 +1,8 @@
-"""Lays out the rows of states that read characters: the bytes of UTF-8, and the escapes of JSON strings.
+"""Builder of dense rows (next state after each byte) for states that read characters: UTF-8, and escapes of JSON.
 
-The rows of all states of an automaton are made at once. What follows a first byte or a backslash is read by rules that
-many states share, whatever characters they tell apart: they return with a label for each target.
+The rows of all states of an automaton are built together. A state reads the first byte of a character, or a backslash,
+by its row. Then it calls a rule (a part of the automaton that is called), which reads the remaining bytes. Many states
+share a rule. The rule returns with a label (a number), for which each of these states has its own next state.
 """
 
 from __future__ import annotations
@@ -15,32 +16,25 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import Branch, Bytes, numbered, row_shape
+from grammar_workers.dfa.utf8 import Bytes, numbered, row_shape
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.escapes import (
-    ESCAPED,
-    SHORT,
-    Element,
-    escape_bytes,
-    escape_sequences,
-    escaped_characters,
-)
+from grammar_workers.pushdown.escapes import ESCAPED, Element, escape_bytes, escape_sequences, escaped_characters
 from grammar_workers.pushdown.instructions import DEAD, INHERIT
+from grammar_workers.pushdown.json_text import BACKSLASH, QUOTE, SHORT_ESCAPES
 
 _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
-_BACKSLASH, _QUOTE = 0x5C, 0x22
+# Automata with fewer states are laid out state by state, which is faster for them.
 _FEW_STATES = 8
-"""Automata with fewer states are laid out state by state, which is faster then."""
+# Steps of the work budget per state of an automaton; an eighth of it where many states are laid out together.
 _STATE_STEPS = 96
-"""What a state of an automaton counts against the budget; an eighth where many states are laid out together."""
+# Code points that must be escaped, each with the number of its target.
 _Escaped: TypeAlias = tuple[tuple[int, int], ...]
-"""Characters that must be escaped, each with the number of what it leads to."""
 
 
 class _Calls(NamedTuple):
-    """Calls that `states` of an automaton make after one of `bytes`; `ends[i]` is where they lead from `states[i]`."""
+    """Calls of one rule that `states` make after one of `bytes`. The labels lead `states[i]` to `ends[i]`."""
 
     states: NDArray[np.int64]
     bytes: Sequence[int]
@@ -49,7 +43,11 @@ class _Calls(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """A DFA while its rows are made: the number of each of its states in the result, then -1; the guards by number."""
+    """The intermediate data of the rows of a DFA.
+
+    `numbers` has the pushdown state of each state of the DFA, then -1. `guards` has the distinct guards, and `guard_of`
+    the index of each state's guard.
+    """
 
     automaton: Dfa
     numbers: NDArray[np.int32]
@@ -59,45 +57,73 @@ class _Layout(NamedTuple):
     calls: list[_Calls]
 
     def are_guarded_alike(self, ends: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Per row, bool [rows]: whether all of these states may be entered at the same time, so that a rule that knows
-        nothing of them may read the bytes that lead to them."""
+        """Return per row (bool [rows]) whether all its states have the same guard.
+
+        A shared rule contains no guards, so it may read the bytes that lead to these states only if they all have the
+        same one.
+        """
         kinds = self.guard_of[ends]
         return (kinds == kinds[:, :1]).all(axis=1)
 
 
 class StringMoves:
-    """Lays rows out in one builder; the states of partial characters are shared between all of them."""
+    """Builder of the dense rows (next state after each byte) of states that read characters.
+
+    All rows of this object share the states that read the second and later bytes of a character.
+
+    Args:
+        builder: Builder of the pushdown automaton. States for the later bytes of characters are appended to it.
+
+    Attributes:
+        guard_of: State -> guard (condition on the counter) that must pass on entering it. A character may lead to
+            several of these states, depending on its later bytes. Rows that are built later allow the first byte of a
+            character only if at least one of their guards passes.
+    """
 
     def __init__(self, builder: PushdownBuilder) -> None:
         self._builder = builder
-        self._guard_of: dict[int, Guard] = {}
-
-    def set_guards(self, guards: Iterable[tuple[int, Guard]]) -> None:
-        """Tell with which guards states are entered: a character may only begin where one of its ends may be."""
-        self._guard_of.update(guards)
+        self.guard_of: dict[int, Guard] = {}
 
     # -- all rows of an automaton --------------------------------------------------------------------------------
 
     def in_text(self, automaton: Dfa, numbers: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state for each state outside of JSON, int32 [states, 256]; `numbers` are the states of the result."""
+        """Build the dense row of each state of an automaton over characters, for plain UTF-8 text.
+
+        Args:
+            automaton: The language of the text.
+            numbers: For each state of the automaton, the number of its pushdown state.
+
+        Returns:
+            Next state after each byte, -1 for none, int32 [states, 256].
+        """
         return self._rows(automaton, numbers, escapes=False)
 
     def in_string(
         self, automaton: Dfa, numbers: Sequence[int], closings: Sequence[int], *, any_escape: bool
     ) -> NDArray[np.int32]:
-        """The same inside a JSON string; `closings` has what the closing quote leads to from each state, or -1."""
+        """Build the dense row of each state of an automaton over characters, inside a JSON string.
+
+        Args:
+            automaton: The language of the string's contents.
+            numbers: For each state of the automaton, the number of its pushdown state.
+            closings: For each state of the automaton, the state after the closing quote. -1: no closing quote.
+            any_escape: True: every escape of every character is allowed. False: only the canonical encoding is.
+
+        Returns:
+            Next state after each byte, -1 for none, int32 [states, 256].
+        """
         dense = self._rows(automaton, numbers, escapes=not any_escape)
         dense[:, :0x20] = DEAD
-        dense[:, _QUOTE] = closings
+        dense[:, QUOTE] = closings
         if any_escape:
             for state in range(automaton.many_states):
                 ranges = [(first, last, numbers[target]) for first, last, target in automaton.ranges(state)]
                 self._builder.spend(_STATE_STEPS + 4 * len(ranges))
-                dense[state, _BACKSLASH] = self._every_escape(ranges)
+                dense[state, BACKSLASH] = self._every_escape(ranges)
         return dense
 
     def _rows(self, automaton: Dfa, numbers: Sequence[int], *, escapes: bool) -> NDArray[np.int32]:
-        """All rows; with `escapes`, a backslash begins those that characters must be written with."""
+        """Return all rows. With `escapes`, a backslash begins the characters that must be escaped."""
         if automaton.many_states < _FEW_STATES:
             return self._one_by_one(automaton, numbers, escapes=escapes)
         layout = self._layout(automaton, numbers)
@@ -115,25 +141,25 @@ class StringMoves:
             for state, ends in zip(states.tolist(), targets.tolist(), strict=True):
                 dense[state, 0x80:] = self._after_byte(shape.bytes, [numbers[end] for end in ends])[0x80:]
         if escapes:
-            dense[:, _BACKSLASH] = DEAD
+            dense[:, BACKSLASH] = DEAD
             for states, shape, targets in automaton.parts(ESCAPED):
                 order, escaped = escaped_characters(shape)
                 for state, ends in zip(states.tolist(), targets.tolist(), strict=True) if order else ():
-                    dense[state, _BACKSLASH] = self._escape_state(escaped, tuple([numbers[ends[i]] for i in order]))
+                    dense[state, BACKSLASH] = self._escape_state(escaped, tuple([numbers[ends[i]] for i in order]))
         return dense
 
     def _layout(self, automaton: Dfa, numbers: Sequence[int]) -> _Layout:
         guards: dict[Guard, int] = {}
         guard_of = np.zeros(len(numbers), np.int64)
-        if self._guard_of:
-            guard_of[:] = [guards.setdefault(self._guard_of.get(number, ()), len(guards)) for number in numbers]
+        if self.guard_of:
+            guard_of[:] = [guards.setdefault(self.guard_of.get(number, ()), len(guards)) for number in numbers]
         table = np.array([*numbers, DEAD], np.int32)
         return _Layout(
             automaton, table, list(guards) or [()], guard_of, np.full((len(numbers), 256), DEAD, np.int32), []
         )
 
     def _read_utf8(self, layout: _Layout) -> None:
-        """Characters as they are in UTF-8."""
+        """Fill in the characters as UTF-8."""
         automaton, table, dense = layout.automaton, layout.numbers, layout.dense
         dense[:, :0x80] = table[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
@@ -149,8 +175,8 @@ class StringMoves:
                     dense[state, first_bytes] = self._continuation(rest, tuple(named))
 
     def _read_escapes(self, layout: _Layout) -> None:
-        """What follows a backslash where characters have one spelling."""
-        layout.dense[:, _BACKSLASH] = DEAD
+        """Fill in the targets of the backslash, where characters have one encoding only."""
+        layout.dense[:, BACKSLASH] = DEAD
         for states, shape, targets in layout.automaton.parts(ESCAPED):
             order, escaped = escaped_characters(shape)
             if not order:
@@ -158,12 +184,12 @@ class StringMoves:
             ends = targets[:, order]
             alike = layout.are_guarded_alike(ends)
             if alike.any():
-                layout.calls.append(_Calls(states[alike], [_BACKSLASH], self._escape_rule(escaped), ends[alike]))
+                layout.calls.append(_Calls(states[alike], [BACKSLASH], self._escape_rule(escaped), ends[alike]))
             for state, named in zip(states[~alike].tolist(), layout.numbers[ends[~alike]].tolist(), strict=True):
-                layout.dense[state, _BACKSLASH] = self._escape_state(escaped, tuple(named))
+                layout.dense[state, BACKSLASH] = self._escape_state(escaped, tuple(named))
 
     def _call(self, layout: _Layout) -> None:
-        """Append a state for each distinct call and write it where it belongs."""
+        """Append a state for each distinct call, and write its number into the rows of its callers."""
         by_width: dict[int, list[_Calls]] = {}
         for call in layout.calls:
             by_width.setdefault(call.ends.shape[1], []).append(call)
@@ -184,16 +210,25 @@ class StringMoves:
 
     @memoized
     def inside(self, automaton: Dfa, number: int, spelling: bytes) -> list[int]:
-        """The rows inside of a character of a JSON string that is spelled so: one behind each byte but the last.
+        """Return the dense rows (next state after each byte) for the positions inside one encoded character.
 
-        They lead where all other characters that begin with these bytes lead from the only state of `automaton`, the
-        pushdown automaton's `number`: back to it. A row is -1 where no other character begins so.
+        The character is part of a constant JSON string. At each position, the row reads the next byte of all other
+        characters whose encodings begin with the same bytes. The complete other characters lead to the state `number`.
+
+        Args:
+            automaton: Automaton with a single state, to which its characters lead back.
+            number: The pushdown state of this single state.
+            spelling: The bytes of the encoded character.
+
+        Returns:
+            Numbers of the rows in the builder: one after each byte of `spelling` except the last. -1: no other
+            character begins with these bytes.
         """
         rows: list[int] = []
-        if spelling[0] == _BACKSLASH:
+        if spelling[0] == BACKSLASH:
             ((_, shape, _),) = automaton.parts(ESCAPED)
             order, escaped = escaped_characters(shape)
-            dense = self._spelled_moves(escape_bytes(escaped), [number] * len(order)) if order else None
+            dense = escape_bytes(escaped).row([number] * len(order), self._spelled) if order else None
             for byte in spelling[1:]:
                 rows.append(-1 if dense is None else self._builder.row(dense))
                 following = -1 if dense is None else int(dense[byte])
@@ -211,87 +246,79 @@ class StringMoves:
     # -- single rows -----------------------------------------------------------------------------------------------
 
     def row(self, ranges: Iterable[tuple[int, int, int]]) -> NDArray[np.int32]:
-        """Byte -> state outside of JSON, int32 [256]: (first character, last character, state) in order."""
+        """Build the dense row of one state, for plain UTF-8 text.
+
+        Args:
+            ranges: Triples (first code point, last code point, next state), ascending, bounds inclusive.
+
+        Returns:
+            Next state after each byte, -1 for none, int32 [256].
+        """
         targets, runs = numbered(((first, last), number) for first, last, number in ranges)
         shape = row_shape(tuple([(*characters, number) for characters, number in runs]))
         return self._after_byte(shape.bytes, targets)
 
     @memoized
     def _op_before(self, ends: frozenset[int]) -> int:
-        """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
-        guard = union_guards([self._guard_of.get(target, ()) for target in ends])
+        """Return an instruction for a state inside a character. It passes if some end state may be entered."""
+        guard = union_guards([self.guard_of.get(target, ()) for target in ends])
         return self._builder.op(guard=guard) if guard else 0
 
-    def _after(self, branches: Sequence[Branch], targets: Sequence[int]) -> list[int]:
-        """The state after the first bytes of each branch."""
-        states = []
-        for first_bytes, rest, order in branches:
-            if rest is None:
-                states.append(targets[order[0]])
-            else:
-                states.append(self._continuation(rest, tuple([targets[number] for number in order])))
-            self._builder.spend(len(first_bytes))
-        return states
-
     def _after_byte(self, rest: Bytes, targets: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state."""
-        return np.array([DEAD, *self._after(rest.branches, targets)], np.int32)[rest.slots]
+        """Return the state by byte, int32 [256]."""
+        self._builder.spend(int(np.count_nonzero(rest.slots)))
+        return rest.row(targets, self._continuation)
 
     @memoized
     def _continuation(self, rest: Bytes, targets: tuple[int, ...]) -> int:
-        """The state inside a character, of which `rest` must follow."""
+        """Return a state inside a character, from which `rest` must follow."""
         if self._is_guarded_alike(targets):
             return self._called(self._rule(rest), targets)
         return self._partial(self._after_byte(rest, targets), targets)
 
     @memoized
     def _rule(self, rest: Bytes) -> int:
-        """The state that begins a rule which reads `rest`, and whose labels stand for the targets."""
+        """Append a rule that reads `rest` and returns with the number of the target. Return its first state."""
         ends = [self._done(number) for number in range(rest.many_targets)]
         return self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
 
     def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
-        return not self._guard_of or len({self._guard_of.get(target, ()) for target in targets}) == 1
+        return not self.guard_of or len({self.guard_of.get(target, ()) for target in targets}) == 1
 
     def _called(self, rule: int, targets: Sequence[int]) -> int:
-        """The state that calls a rule, whose labels stand for `targets`."""
-        guard = self._guard_of.get(targets[0], ())
+        """Append a state that calls a rule whose labels lead to `targets`."""
+        guard = self.guard_of.get(targets[0], ())
         return self._builder.state(op=self._builder.call(rule, targets, guard=guard, enter=INHERIT))
 
     @memoized
     def _done(self, label: int) -> int:
-        """The state that ends a rule."""
+        """Return the state that ends a rule with `label`."""
         return self._builder.state(op=self._builder.return_(label))
 
     # -- escapes ---------------------------------------------------------------------------------------------------
 
     @memoized
     def _escape_rule(self, escaped: _Escaped) -> int:
-        """The state that begins a rule which reads what follows a backslash: characters, each with a label."""
+        """Append a rule that reads the bytes after a backslash and returns with the number of the target."""
         ends = [self._done(number) for number in range(1 + max(number for _, number in escaped))]
         return self._spelled(escape_bytes(escaped), ends)
 
     @memoized
     def _escape_state(self, escaped: _Escaped, targets: tuple[int, ...]) -> int:
-        """The state behind a backslash."""
+        """Return the state after a backslash."""
         if self._is_guarded_alike(targets):
             return self._called(self._escape_rule(escaped), targets)
         return self._spelled(escape_bytes(escaped), targets)
 
     def _spelled(self, read: Bytes, targets: Sequence[int]) -> int:
-        """The state from which one of a few byte sequences must follow, in states of its own."""
-        return self._partial(self._spelled_moves(read, targets), targets)
-
-    def _spelled_moves(self, read: Bytes, targets: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state."""
-        after = [
-            targets[order[0]] if rest is None else self._spelled(rest, [targets[number] for number in order])
-            for _, rest, order in read.branches
-        ]
-        return np.array([DEAD, *after], np.int32)[read.slots]
+        """Append the states that read one of a few byte sequences. Return the first."""
+        return self._partial(read.row(targets, self._spelled), targets)
 
     def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
-        """The same for every escape of every character: (first, last, state) per run of characters."""
+        """Return the state after a backslash where every escape of every character is allowed, or -1.
+
+        `ranges` are runs of characters as (first, last, state).
+        """
         if not ranges:
             return -1
         targets = {target for _, _, target in ranges}
@@ -300,13 +327,13 @@ class StringMoves:
             return self._called(rule, list(targets))
         sequences = [(rest, target) for first, last, target in ranges for rest in escape_sequences(first, last)]
         moves = {ord("u"): self._escaped_rest(tuple(sequences))}
-        for code, byte in (*SHORT.items(), (ord("/"), ord("/"))):
-            moves.update((byte, target) for first, last, target in ranges if first <= code <= last)
+        for character, byte in (SHORT_ESCAPES | {"/": ord("/")}).items():
+            moves.update((byte, target) for first, last, target in ranges if first <= ord(character) <= last)
         return self._partial(moves, targets)
 
     @memoized
     def _escaped_rest(self, rests: tuple[tuple[tuple[Element, ...], int], ...]) -> int:
-        """The state inside an escape from which one of `rests` must follow."""
+        """Return the state inside an escape from which one of `rests` must follow."""
         options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
         for (element, *rest), target in rests:
             for byte in element:
@@ -319,5 +346,5 @@ class StringMoves:
         return self._partial(moves, [target for _, target in rests])
 
     def _partial(self, targets: dict[int, int] | NDArray[np.int32], ends: Iterable[int]) -> int:
-        op = self._op_before(frozenset(ends)) if self._guard_of else 0
+        op = self._op_before(frozenset(ends)) if self.guard_of else 0
         return self._builder.state(row=self._builder.row(targets), op=op)

@@ -1,7 +1,8 @@
-"""Lowers character automata to pushdown automaton states: as raw text in UTF-8, or as the body of a JSON string.
+"""Conversion of automata over characters to pushdown states: for plain UTF-8 text, or the contents of a JSON string.
 
-Lengths are counted in the counter, never unrolled: for each state of the character automaton, the counter values from
-which some accepting continuation still fits are worked out ahead, and guard the moves into that state.
+If the length of a string is limited, the counter of the pushdown automaton counts its characters. For each state of the
+character automaton, the module computes a range of counts from which the string can still get an allowed length. The
+state may be entered only with a count in this range.
 """
 
 from __future__ import annotations
@@ -27,18 +28,23 @@ from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
+# Maximum number of transitions in a table of lengths, about one second of work.
 _MAX_LENGTH_TABLE = 100_000_000
-"""Moves that are looked at, which take a second at most."""
+# Additional cost of each row of that table, in transitions.
 _ROW_COST = 500
-"""A row of that table takes as long as so many moves, however short it is."""
+# Minimum run of tolerated characters for which a loop is recorded. From this length on, a walk often takes whole
+# subtrees.
 _RUN_WORTH = 3
-"""Characters: from there on a walk takes many subtrees as a whole."""
 
 
 class StringLowering:
-    """Lowers automata into one builder; the states of partial characters are shared between all of them.
+    """Converter of automata over characters to states of a pushdown automaton over bytes.
 
-    `any_escape` lets strings spell characters in any way that JSON has.
+    All converted automata share the states that read the second and later bytes of a character.
+
+    Args:
+        builder: Builder to which the states are appended.
+        any_escape: True: strings may contain all escapes of JSON. False: only the canonical encoding of each character.
     """
 
     def __init__(self, builder: PushdownBuilder, *, any_escape: bool = False) -> None:
@@ -47,14 +53,21 @@ class StringLowering:
         self.any_escape = any_escape
 
     def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
-        """Return states that read the automaton's language as UTF-8, the first one first.
+        """Append states that read the language of an automaton as plain UTF-8 text.
 
-        Accepting ones carry exit label 0. There is one for each state of the automaton; one whose label is in `known`
-        is that state.
+        In accepting states, the rule (part of the pushdown automaton that is called) may return with label 0.
+
+        Args:
+            automaton: The language, over characters.
+            known: Label in `automaton.accepting` -> existing pushdown state, which is used for all states with this
+                label.
+
+        Returns:
+            For each state of the automaton, the number of its pushdown state.
         """
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
-        # A known state may forbid more than the automaton does.
+        # A known state may allow less than the automaton does.
         if not known:
             for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, code.TOLERATED_RUN)):
                 loops[state] = self._builder.loop(base=code.TOLERATES_UNESCAPED, run=run)
@@ -65,23 +78,37 @@ class StringLowering:
         return numbers
 
     def raw_row(self, ranges: Iterable[tuple[int, int, int]]) -> int:
-        """The dense row of a state outside of JSON: (first character, last character, state) in UTF-8."""
+        """Store the dense row (next state after each byte) of one state that reads plain UTF-8 text.
+
+        Args:
+            ranges: Triples (first code point, last code point, next state), ascending, bounds inclusive.
+
+        Returns:
+            The number of the row in the builder.
+        """
         row = self._rows.row(ranges)
         self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
         return self._builder.row(row)
 
     @memoized
     def json_string(self, automaton: Dfa, closed: tuple[int, ...], guards: tuple[Guard, ...] = ()) -> int:
-        """States that read the rest of a JSON string after its opening quote. Returns the first.
+        """Append states that read the rest of a JSON string after its opening quote. The counter is not changed.
 
-        `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
-        alone and must pass `guards[state]` on entering a state.
+        Args:
+            automaton: The language of the string's contents.
+            closed: For each state of the automaton, the pushdown state after the closing quote. -1: no closing quote.
+                Ignored for states that do not accept.
+            guards: For each state of the automaton, the guard (condition on the counter) that must pass on entering the
+                state. (): no guards.
+
+        Returns:
+            The number of the first state.
         """
         guards = guards or ((),) * automaton.many_states
         ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
         closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
         states = self._string_states(automaton, closings, guards, ops)
-        # What is precomputed per vocabulary holds for the canonical spellings only.
+        # The precomputed masks of a vocabulary are valid for canonical encodings only.
         if not self.any_escape:
             loops = self._tolerance(automaton, guards, counted=False)
             for state in automaton.free_states:
@@ -92,10 +119,19 @@ class StringLowering:
 
     @memoized
     def counted_json_string(self, automaton: Dfa, *by_label: tuple[tuple[int, Guard], ...]) -> int:
-        """Return the first state where the counter counts characters from 0 and the quote returns to the caller.
+        """Append states that read a JSON string after its opening quote, and count its characters.
 
-        A text that the automaton labels i returns with label n if its length passes the guard that stands beside n in
-        `by_label[i - 1]`; these exclude each other.
+        The states are a rule that other states call. The counter must be 0 at the beginning. After the closing quote,
+        the rule returns with a number that selects the caller's next state. The number depends on the kind and the
+        length of the string. LimitExceededError is raised if a table of lengths would be too large.
+
+        Args:
+            automaton: The language of the string's contents. Its labels, from 1, are the kinds of strings.
+            by_label: For each label of the automaton, pairs (number to return with, guard on the length in characters).
+                At most one guard of a label passes for each length.
+
+        Returns:
+            The number of the first state.
         """
         builder, lengths = self._builder, list(map(dict, by_label))
         endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
@@ -110,7 +146,7 @@ class StringLowering:
             loops = self._tolerance(automaton, guards, counted=True)
             for state in automaton.free_states:
                 ending = endings[automaton.accepting[state] - 1]
-                # Of a free string it is known in advance what may come behind the quote: no length may change that.
+                # The mask of a free string assumes one continuation after the quote, so the length must not decide it.
                 if closings[state] != -1 and len(ending) == 1:
                     loops[state] = builder.loop(ending[0][0], -1 if ending[0][1] == UNBOUNDED else ending[0][1])
             builder.fill_states(states, {code.STATE_LOOP: loops})
@@ -120,17 +156,17 @@ class StringLowering:
     def _string_states(
         self, automaton: Dfa, closings: Sequence[int], guards: Sequence[Guard], ops: Sequence[int]
     ) -> int:
-        """The states inside of a string, one for each state of the automaton."""
+        """Append the states inside a string, one for each state of the automaton. Return the first."""
         builder = self._builder
         begin = builder.empty_states(automaton.many_states)
-        self._rows.set_guards((begin + state, guard) for state, guard in enumerate(guards) if guard)
+        self._rows.guard_of.update((begin + state, guard) for state, guard in enumerate(guards) if guard)
         states = range(begin, begin + automaton.many_states)
         rows = builder.rows(self._rows.in_string(automaton, states, closings, any_escape=self.any_escape))
         builder.fill_states(begin, {code.STATE_ROW: rows, code.STATE_INSTRUCTION: ops})
         return begin
 
     def _returns(self, lengths: Mapping[int, Guard]) -> int:
-        """The state that returns with the label of the guard that the counter passes."""
+        """Append a state that returns with the label whose guard the counter passes."""
         builder = self._builder
         *others, (label, guard) = lengths.items()
         state = builder.state(op=builder.return_(label, guard=guard))
@@ -140,11 +176,18 @@ class StringLowering:
         return state
 
     def rows_beside(self, automaton: Dfa, body: int, text: bytes) -> list[int]:
-        """For each byte of `text`, part of a JSON string, the row that reads every other byte in its place.
+        """Return dense rows (next state after each byte) that read all strings other than a constant string.
 
-        `body` is the state that `json_string` gave for `automaton`, whose every character leads from its only state
-        back to it. Between two characters that is the row of `body`; inside of one only the bytes of other characters
-        may follow.
+        Each byte of the constant has a row for the other bytes at its position. At the beginning of a character, this
+        is the row of the state `body`. Inside a character, the row allows only the remaining bytes of other characters.
+
+        Args:
+            automaton: Automaton with a single state, to which its characters lead back.
+            body: State that `json_string` returned for `automaton`.
+            text: The constant in the canonical encoding, without the opening quote.
+
+        Returns:
+            Numbers of the rows, one per byte of `text`. -1: no other byte is allowed.
         """
         outside = self._builder.row_of(body)
         rows: list[int] = []
@@ -153,7 +196,7 @@ class StringLowering:
         return rows
 
     def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], *, counted: bool) -> list[int]:
-        """Per state: the loop number that says which characters it tolerates, whatever they lead to; 0 for none."""
+        """Return per state the loop that describes its tolerated characters, or 0."""
         result = [0] * automaton.many_states
         if counted:
             # Every state must let the counter pass, so the narrowest interval counts.
@@ -176,13 +219,13 @@ class StringLowering:
 
 
 def _runs_worth(runs: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The states that tolerate runs as long as most tokens, and their runs."""
+    """Return the states that tolerate runs as long as most tokens, with their runs."""
     states = np.flatnonzero(runs >= _RUN_WORTH)
     return list(zip(states.tolist(), runs[states].tolist(), strict=True))
 
 
 def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
-    """Per state: from which counter on every state that can be reached lets it pass; UNBOUNDED for none."""
+    """Return per state the lowest counter that passes the guards of all states reachable from it, or UNBOUNDED."""
     lowest = np.zeros(len(guards) + 1, np.int64)
     for state, guard in enumerate(guards):
         if guard:
@@ -195,23 +238,25 @@ def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
         lowest[:-1] = raised
 
 
+# All characters except RARE ones.
 COMMON = charset.subtract(ALL, charset.of(code.RARE))
+# Characters that need no escape in a JSON string, except the two line separators that `.` does not match, and RARE
+# ones.
 UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
-"""Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 
 
 def _cap(intervals: Iterable[Interval]) -> int:
-    """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
+    """Return how far characters must be counted to decide whether a length is in each of these intervals."""
     bounds = list(intervals)
     is_open = any(high == UNBOUNDED for _, high in bounds)
     return max(low if high == UNBOUNDED else high + is_open for low, high in bounds)
 
 
 def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
-    """Per state: the counter values before counting with which it may be entered after a character.
+    """Return per state the guard on the counter (before counting) for entering the state after a character.
 
-    A text of label i may end with a length in one of the intervals `endings[i - 1]`. Raises LimitExceededError when the
-    table of lengths would be too large.
+    A string with label i may end with a length in one of the intervals `endings[i - 1]`. The function raises
+    LimitExceededError if the table of lengths would be too large.
     """
     found: list[list[Interval]] = [[] for _ in range(automaton.many_states)]
     for label, ending in enumerate(endings, 1):
@@ -222,13 +267,13 @@ def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> li
 
 
 def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequence[Interval]]:
-    """The same for texts of one label, with lengths in one interval; () where a state may not be entered.
+    """Return what `_arrival_guards` returns, for one label and one interval of lengths.
 
-    With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
-    characters with minimum <= c + r <= maximum.
+    The intervals are () for states that must not be entered. With c characters read after counting, a state may be
+    entered if and only if it accepts a continuation of r characters with minimum <= c + r <= maximum.
     """
     nearest, furthest = _ends(automaton, label)
-    # A bound that every text with the label keeps needs no guard.
+    # A bound that every string with the label satisfies needs no guard.
     minimum = lengths[0] if lengths[0] > nearest[0] else 0
     maximum = lengths[1] if lengths[1] < furthest[0] else UNBOUNDED
     if minimum == 0 or maximum == UNBOUNDED or _is_dense(automaton, label, maximum - minimum):
@@ -242,7 +287,15 @@ def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequenc
 
 
 def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
-    """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
+    """Return whether an automaton accepts a string whose length is in an interval.
+
+    `LimitExceededError` is raised if the table of lengths would be too large.
+
+    Args:
+        automaton: The language, over characters.
+        lengths: Minimum and maximum number of characters, inclusive.
+        label: Label with which the string must be accepted. None: any label.
+    """
     minimum, maximum = lengths
     fewest, most = (ends[0] for ends in _ends(automaton, label))
     if minimum <= fewest <= maximum or minimum <= most <= maximum:
@@ -254,9 +307,9 @@ def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> b
 
 @functools.lru_cache(maxsize=64)
 def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
-    """Return per state the fewest and the most characters to where a text (with `label`) may end.
+    """Return per state the minimum and maximum number of characters to an accepting state (with `label`).
 
-    Both are -1 for a state that leads to no such end. The most are UNBOUNDED where a cycle lies on the way.
+    Both are -1 for a state that leads to no such end. The maximum is UNBOUNDED if a cycle is on the way.
     """
     successors = automaton.successors
     preceding = sources_of(successors)
@@ -267,7 +320,7 @@ def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
             if nearest[source] < 0:
                 nearest[source] = nearest[state] + 1
                 found.append(source)
-    # States follow the last of their successors; those on a cycle, or before one, are never reached.
+    # A state is visited after the last of its successors. States on a cycle, or before one, are never visited.
     waiting = [sum(nearest[target] >= 0 for target in targets) for targets in successors]
     furthest = [UNBOUNDED if many else fewest for many, fewest in zip(waiting, nearest, strict=True)]
     found = [state for state in found if not waiting[state]]
@@ -281,10 +334,10 @@ def _ends(automaton: Dfa, label: int | None) -> tuple[list[int], list[int]]:
 
 
 def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
-    """Return whether gaps between the numbers of characters to an end are `room` numbers wide at most in each state.
+    """Return whether the lengths to an accepting state have no gap wider than `room`, in each state.
 
-    A state has the numbers of its successors plus 1, and 0 where a text may end. So it is surely true if the intervals
-    from the fewest to the most of the successors leave no wider gap in any state; else False is returned.
+    The lengths of a state are those of its successors plus 1, and 0 if it accepts. The check is conservative: it
+    compares only the minimum and maximum of the successors, and returns False if their intervals leave a wider gap.
     """
     nearest, furthest = _ends(automaton, label)
     for reached, targets in zip(nearest, automaton.successors, strict=True):
@@ -296,10 +349,10 @@ def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
 
 
 def _fitting(automaton: Dfa, label: int | None, lengths: Interval) -> NDArray[np.bool_]:
-    """Return whether a text that has led to a state can go on to an end (with `label`) whose length is in `lengths`.
+    """Return whether a string that has led to a state can be completed to a length in `lengths` (with `label`).
 
     Returns:
-        bool [lengths[1] + 1, states], by the characters that have been read.
+        bool [lengths[1] + 1, states], by the number of characters read so far.
 
     Raises:
         LimitExceededError: The table would be too large.

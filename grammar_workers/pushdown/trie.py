@@ -1,7 +1,9 @@
-"""PushdownAutomaton states that tell a set of literal byte strings apart: property names, enumerations, choices."""
+"""Pushdown states that read one of many literal byte strings, such as property names, enumerations and choices."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
@@ -9,10 +11,9 @@ from grammar_workers.pushdown.builder import NOTHING_BESIDE, Beside, PushdownBui
 
 
 class _Branch(NamedTuple):
-    """A state for `entries[low:high]`, which share `depth` bytes and go on in different ways; its row comes later."""
+    """A state for `entries`, which share `depth` bytes and then differ. Its dense row is filled in later."""
 
-    low: int
-    high: int
+    entries: Sequence[tuple[bytes, int]]
     depth: int
     state: int
     beside: Beside
@@ -20,74 +21,87 @@ class _Branch(NamedTuple):
     exit_label: int
 
 
-def trie_of_texts(
-    builder: PushdownBuilder,
-    entries: Sequence[tuple[bytes, int]],
-    end_op: Callable[[int], int],
-    *,
-    beside: Callable[[bytes], Sequence[Beside]] | None = None,
-    guard: Callable[[Sequence[int]], int] | None = None,
-    exit_label: int = -1,
-    known: dict[Hashable, int] | None = None,
-) -> int:
-    """Append states that read exactly one of `entries`: sorted, distinct (bytes, number) pairs. Returns the first.
+@dataclasses.dataclass
+class TextTrie:
+    """A prefix tree of states that reads one of several byte strings.
 
-    `end_op(number)` is the op of the state that an entry's last byte leads to. Bytes that no entry continues with go
-    where `beside(entry)` says for each byte of an entry (see `PushdownBuilder.literal`), which must be the same for
-    entries that begin alike, and may append states. `guard(numbers)` is the op on entering a branch that holds these
-    entries. With `exit_label`, the text may end behind an entry, with this label, and an entry may be a prefix of
-    another. Trees that differ in their entries alone may share `known`: branches of the same entries are then appended
-    once.
+    Args:
+        builder: Builder to which the states are appended.
+        end_op: Returns the instruction on entering the state after an entry, for the number of the entry.
+        beside: Returns the argument `beside` of `PushdownBuilder.literal` for the bytes of an entry: the dense rows for
+            all other bytes. Entries with a common prefix must have equal rows for the prefix. None: other bytes lead
+            nowhere.
+        guard: Returns the instruction on entering a branch, for the numbers of all entries in it. None: no instruction.
+        exit_label: Label with which the rule may return to its caller after an entry. Then an entry may be a prefix of
+            another entry. -1: the rule does not return.
+        known: Cache of branches, to which the tree adds. Trees that share a cache must have equal other arguments.
+            Equal branches are appended once.
     """
-    known = {} if known is None else known
-    branches: list[_Branch] = []
 
-    def append(low: int, high: int, depth: int, op: int) -> int:
-        """States for entries[low:high], which share their first `depth` bytes; branches are finished later."""
-        identity = (depth, *entries[low:high])
-        start = known.get(identity)
+    builder: PushdownBuilder
+    end_op: Callable[[int], int]
+    _: dataclasses.KW_ONLY
+    beside: Callable[[bytes], Sequence[Beside]] | None = None
+    guard: Callable[[Sequence[int]], int] | None = None
+    exit_label: int = -1
+    known: dict[Hashable, int] = dataclasses.field(default_factory=dict)
+    _branches: list[_Branch] = dataclasses.field(init=False, default_factory=list)
+
+    def add(self, entries: Sequence[tuple[bytes, int]]) -> int:
+        """Append the states for some entries.
+
+        Args:
+            entries: Pairs (byte string, number). The byte strings are distinct and ascending.
+
+        Returns:
+            The number of the first state.
+        """
+        root = self._append(entries, 0)
+        # `_fill` appends to this list.
+        for branch in self._branches:
+            self._fill(branch)
+        return root
+
+    def _append(self, entries: Sequence[tuple[bytes, int]], depth: int) -> int:
+        """Append the states for entries that share `depth` bytes. Branches are finished later."""
+        op = self.guard([number for _, number in entries]) if self.guard else 0
+        identity = (depth, *entries)
+        start = self.known.get(identity)
         if start is not None:
             return start
-        first, number = entries[low]
-        last, _ = entries[high - 1]
-        around = beside(last) if beside else ()
-        start = known[identity] = builder.next_state
-        if high - low == 1:
-            builder.spend(len(first) - depth + 1)
-            return builder.literal(
-                first[depth:], beside=around[depth:], op=op, end_op=end_op(number), end_label=exit_label
+        (first, number), (last, _) = entries[0], entries[-1]
+        around = self.beside(last) if self.beside else ()
+        start = self.known[identity] = self.builder.next_state
+        if len(entries) == 1:
+            self.builder.spend(len(first) - depth + 1)
+            end_op = self.end_op(number)
+            return self.builder.literal(
+                first[depth:], beside=around[depth:], op=op, end_op=end_op, end_label=self.exit_label
             )
         shared = depth
         limit = min(len(first), len(last))
         while shared < limit and first[shared] == last[shared]:
             shared += 1
-        builder.spend(shared - depth + 1)
-        builder.literal(first[depth:shared], beside=around[depth:shared], op=op)
+        self.builder.spend(shared - depth + 1)
+        self.builder.literal(first[depth:shared], beside=around[depth:shared], op=op)
         ended = len(first) == shared
-        branches.append(
+        self._branches.append(
             _Branch(
-                low + ended,
-                high,
+                entries[ended:],
                 shared,
-                builder.next_state - 1,
+                self.builder.next_state - 1,
                 around[shared] if around else NOTHING_BESIDE,
                 0 if shared > depth else op,
-                exit_label if ended else -1,
+                self.exit_label if ended else -1,
             )
         )
         return start
 
-    root = append(0, len(entries), 0, guard([number for _, number in entries]) if guard else 0)
-    # More are appended while they are finished.
-    for low, high, depth, state, (row, loop), branch_op, label in branches:
-        dense = builder.row_targets(row) if row >= 0 else no_moves()
-        while low < high:
-            byte = entries[low][0][depth]
-            end = low + 1
-            while end < high and entries[end][0][depth] == byte:
-                end += 1
-            op = guard([number for _, number in entries[low:end]]) if guard else 0
-            dense[byte] = append(low, end, depth + 1, op)
-            low = end
-        builder.fill(state, row=builder.row(dense), op=branch_op, exit_label=label, loop=loop)
-    return root
+    def _fill(self, branch: _Branch) -> None:
+        """Append the states after the next byte of a branch, and fill in its dense row."""
+        row, loop = branch.beside
+        dense = self.builder.row_targets(row) if row >= 0 else no_moves()
+        for byte, group in itertools.groupby(branch.entries, lambda entry: entry[0][branch.depth]):
+            dense[byte] = self._append(list(group), branch.depth + 1)
+        row = self.builder.row(dense)
+        self.builder.fill(branch.state, row=row, op=branch.op, exit_label=branch.exit_label, loop=loop)

@@ -1,9 +1,17 @@
-"""The grammar tier: a Serve deployment that compiles in processes which can be killed.
+"""Grammar compilers: a Ray Serve deployment that compiles constraints in child processes, which can be killed.
 
-    deployment --service--> cached, stored, or once at a time: pool --lanes, fair_queue--> worker_handle --> worker
-                                                                |                                            (compiles)
-                                                                +--> fork_server: one warm process that forks the others
-    autoscaling: by the backlog;  metrics;  gc_control: when Python collects garbage
+The modules, from the request to the compilation:
 
-The only package here that knows of Ray.
+    deployment               the Serve deployment. No other module of this package imports Ray.
+    service                  looks up a grammar, or has it compiled once in the cluster
+    pool                     the compile processes, with their time and memory limits
+    lanes, fair_queue        the order of waiting compilations
+    worker_handle            the pool's side of the communication with a process
+    fork_server              a process that has loaded the compiler, and forks the compile processes
+    worker                   a compile process
+    autoscaling, metrics     the number of replicas; figures for Prometheus
+    memory_guard             the memory limit of a replica process
+    tenant_threads           threads that serve tenants in rotation
+
+The other modules have small helpers.
 """

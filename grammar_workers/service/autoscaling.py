@@ -1,8 +1,9 @@
-"""An autoscaling policy for Ray Serve that counts compilations in place of requests.
+"""Autoscaling policy for Ray Serve that counts compilations instead of requests.
 
-Serve's own policy counts requests in flight. In this tier most of them are lookups of known grammars, or wait for the
-same compilation. Another replica helps with compilations only: those that wait or run in a compiler, and those that
-the routers hold back, because each tenant may have a limited number in the compilers at a time.
+Serve's own policy counts requests in flight. Most requests to this deployment are lookups of cached grammars, or wait
+for a compilation that another request has started. More replicas do not help these requests. So this policy counts only
+the compilations that wait or run in the compilers, and those that wait in the routers. A router holds back a
+compilation if its tenant already has the maximum number of compilations in the compilers.
 """
 
 from __future__ import annotations
@@ -12,40 +13,49 @@ import time
 from typing import Any
 
 POLICY = "grammar_workers.service.autoscaling:by_backlog"
+# Metric of each compiler replica: number of its compilations that wait or run.
 COMPILATION_BACKLOG = "compilation_backlog"
-"""Metric of each compiler replica: its compilations that wait or run."""
+# Metric of each compiler replica: number of uncached grammars that all routers hold back, as reported to it.
 HELD_BACK = "held_back_grammars"
-"""Metric of each compiler replica: new grammars that all routers together hold back, as far as the replica knows."""
+# Seconds for which a router's number is valid. Routers repeat it with each health check (2 s).
 VALID_S = 10.0
-"""Seconds for which a router's number is valid. Routers repeat it with each health check (2 s)."""
 
 
 class HeldBack:
-    """The numbers of new grammars that the routers hold back, as the routers reported them last."""
+    """The last report of each router: the number of uncached grammars that it does not send to a compiler yet."""
 
     def __init__(self) -> None:
         self._reported: dict[str, tuple[float, int]] = {}
 
     def report(self, router: str, waiting: int) -> None:
-        """Store the number of one router."""
+        """Store the report of one router. It replaces the last report of this router.
+
+        Args:
+            router: Name of the router.
+            waiting: Number of uncached grammars that the router holds back now.
+        """
         self._reported[router] = (time.monotonic(), waiting)
 
     def total(self) -> int:
-        """Return the sum over the routers. A router that has not reported for `VALID_S` seconds is removed."""
+        """Return the sum of the reports of all routers. Reports that are older than `VALID_S` seconds are dropped."""
         oldest = time.monotonic() - VALID_S
         self._reported = {router: report for router, report in self._reported.items() if report[0] > oldest}
         return sum(waiting for _, waiting in self._reported.values())
 
 
 def by_backlog(context: Any) -> tuple[int, dict[str, Any]]:
-    """Return the wanted number of compiler replicas, and no policy state. Serve applies its bounds and delays.
+    """Return the number of compiler replicas that the waiting and running compilations need.
 
-    Each router reports to every compiler. So the backlogs of the compilers are added, and of their `HELD_BACK`
-    numbers the largest counts: a compiler that has just started has not heard of all routers.
+    Each compiler publishes two metrics. COMPILATION_BACKLOG is the number of its own compilations. This function adds
+    up these numbers. HELD_BACK is the number of grammars that all routers hold back. Compilers that have just started
+    report less than the others. So this function uses the largest number.
 
     Args:
-        context: Serve's `AutoscalingContext`. The `target_ongoing_requests` of its configuration is a number of
+        context: Serve's `AutoscalingContext`. `target_ongoing_requests` in its configuration is the number of
             compilations per replica.
+
+    Returns:
+        The number of replicas, before Serve applies its bounds and delays, and the state of the policy (always {}).
     """
     metrics = context.aggregated_metrics
     backlog = sum(metrics.get(COMPILATION_BACKLOG, {}).values())

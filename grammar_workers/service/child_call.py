@@ -1,4 +1,4 @@
-"""A function call in a process of its own, of which nothing stays but the result."""
+"""Call of a function in a child process, so that the memory that the function uses is freed after the call."""
 
 from __future__ import annotations
 
@@ -17,9 +17,19 @@ Result = TypeVar("Result")
 def call_in_child(
     function: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """What the function returns, which must pickle. For processes without threads; it ends with this one.
+    """Return the value of a function that is called in a forked child process.
 
-    Raises what the function raises, or RuntimeError with its text where that does not pickle, or when the child died.
+    The calling process must have no other threads. If it ends, the child is killed. The value must be picklable. If the
+    function raises an exception, this exception is raised here. If the exception is not picklable, RuntimeError is
+    raised with its type and text.
+
+    Args:
+        function: Function to call.
+        arguments: Positional arguments.
+        named: Keyword arguments.
+
+    Raises:
+        RuntimeError: The child has ended before it sent the value.
     """
     reader, writer = os.pipe()
     parent = os.getpid()

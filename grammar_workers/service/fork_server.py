@@ -1,11 +1,15 @@
-"""Loads the compiler once and forks a compile process whenever the pool asks.
+"""Fork server: loads the compiler once, and forks a compile process for each request of the pool (`CompilePool`).
 
     python -m grammar_workers.service.fork_server FD SETTINGS
 
-A fork takes milliseconds where a fresh interpreter would load for seconds, and its memory is shared until it is written
-to. FD is a socket of whole messages (SOCK_SEQPACKET): the server reports ready; each message of the pool then carries
-the socket of a new compile process, and is answered with its process id and a pidfd, by which the pool kills it and
-learns of its end: the pool is not its parent, and process ids are used again. The server ends with the pool.
+A fork takes milliseconds. A new interpreter would need seconds to load the compiler. The processes share memory until
+they write to it.
+
+FD is the number of a SOCK_SEQPACKET socket to the pool. SETTINGS is the argument `settings` of `main` as JSON. First,
+the server reports that it is ready. Then each message from the pool contains one end of a socket pair. The server forks
+a compile process that uses this socket, and sends the process ID and a pidfd (descriptor that refers to the process) to
+the pool. The pool uses the pidfd to kill the process and to detect its end, because process IDs are reused. The server
+ends when the pool ends.
 """
 
 from __future__ import annotations
@@ -29,13 +33,23 @@ LONGEST_MESSAGE = 1 << 16
 
 
 def main(descriptor: int, settings: dict[str, Any]) -> int:
-    """Fork compile processes until the pool is gone; returns 1 if the compiler cannot be loaded.
+    """Load the compiler, then fork compile processes until the pool (the parent process) has ended.
 
-    `settings`: `target` ("module:function" returning what `worker.load_compiler` does), its `arguments`,
-    `memory_limit_mb`, of the server and of each compile process, `idle` (see `CompilePool`), and `parent`, the process
-    id of the pool.
+    Args:
+        descriptor: File descriptor of the socket to the pool.
+        settings: Dictionary with these keys:
+
+            - `target`: the "module:function" that loads the compiler, such as `worker.load_compiler`. It returns the
+              fingerprint of the vocabulary and the compile function.
+            - `arguments`: the keyword arguments of this function.
+            - `memory_limit_mb`: memory limit of the server and of each compile process, in MiB.
+            - `idle`: priority of the compile processes (see `CompilePool`).
+            - `parent`: process ID of the pool.
+
+    Returns:
+        Exit code: 0, or 1 if the compiler cannot be loaded.
     """
-    end_with(settings["parent"])  # the socket tells, too, but nobody listens to it while something loads
+    end_with(settings["parent"])  # while the compiler loads, the socket is not read
     pool = socket.socket(fileno=descriptor)
     limit = settings["memory_limit_mb"] << 20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -61,14 +75,14 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
 
 
 def _check_threads() -> None:
-    """Raise RuntimeError if a fork would lose threads, and with them whatever they have locked."""
+    """Raise RuntimeError if this process has threads, because a fork would lose them with the locks that they hold."""
     if len(os.listdir("/proc/self/task")) > 1:
         names = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
         raise RuntimeError(f"loading has started threads, so this process cannot be forked: {', '.join(names)}")
 
 
 def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunction, idle: bool) -> None:
-    """One more compile process; says why not where there is none."""
+    """Fork a compile process, and send its process ID and pidfd, or the reason why it cannot be forked."""
     _reap()
     try:
         child = os.fork()
@@ -80,7 +94,7 @@ def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunctio
         pool.close()
         _become_compile_process(descriptor, compile_artifact, idle)
     os.close(descriptor)
-    # Nobody but this process takes the child off the list of processes, so its id is its own until then.
+    # Only this process reaps the child, so the process ID is not reused until then.
     pidfd = os.pidfd_open(child)
     try:
         socket.send_fds(pool, [str(child).encode()], [pidfd])
@@ -100,7 +114,7 @@ def _become_compile_process(descriptor: int, compile_artifact: CompileFunction, 
 
 
 def _reap() -> None:
-    """Take compile processes that have ended off the list; the pool knows by their pidfds."""
+    """Remove compile processes that have ended from the process table. The pool detects their end by pidfds."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass

@@ -1,4 +1,4 @@
-"""What people ask about the grammars of one compiler: which took longest to compile, and which are asked for most."""
+"""Statistics about the grammars of one compiler: the slowest to compile, and the most requested."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+# Number of grammars whose requests are counted: those requested last.
+#
+# A grammar with many requests stays among them.
 MOST_REMEMBERED = 4096
-"""Grammars whose calls are counted: those asked for last. One that is asked for often never leaves them."""
+# Number of grammars in each list.
 SHOWN = 10
 
 
 class GrammarLedger:
-    """Of what `GrammarCompiler.compile` has answered since the start. For one event loop."""
+    """Statistics about the grammars of one `GrammarCompiler` since its start. Not thread-safe."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, int] = OrderedDict()
         self._slowest: dict[str, Mapping[str, Any]] = {}
 
     def answered(self, ready: Mapping[str, Any]) -> None:
-        """One more answer about a grammar that is ready, as `compile` gives it."""
+        """Count a request for a grammar that is ready, and record its compilation if this request caused it.
+
+        Args:
+            ready: Result of `GrammarCompiler.compile`. The keys `key`, `source`, `compile_seconds`, `automaton_states`
+                and `artifact_bytes` are used.
+        """
         key = ready["key"]
         self._calls[key] = self._calls.pop(key, 0) + 1
         if len(self._calls) > MOST_REMEMBERED:
@@ -31,14 +39,23 @@ class GrammarLedger:
                 del self._slowest[min(self._slowest, key=lambda key: self._slowest[key]["compile_seconds"])]
 
     def most_used(self) -> list[dict[str, Any]]:
-        """`{"key", "calls"}`, the most first."""
+        """Return the grammars with the most requests, in descending order of the number of requests.
+
+        Returns:
+            At most 10 dictionaries (`SHOWN`) with `key` (grammar key) and `calls` (number of requests).
+        """
         return [
             {"key": key, "calls": calls}
             for key, calls in heapq.nlargest(SHOWN, self._calls.items(), key=lambda item: item[1])
         ]
 
     def slowest(self) -> list[dict[str, Any]]:
-        """`{"key", "calls", "compile_seconds", "automaton_states", "artifact_bytes"}`, the slowest first."""
+        """Return the grammars whose compilation by this replica took longest, slowest first.
+
+        Returns:
+            At most 10 dictionaries (`SHOWN`) with `key` (grammar key), `calls` (number of requests), `compile_seconds`,
+            `automaton_states` and `artifact_bytes` (size of the compiled grammar).
+        """
         fields = ("key", "compile_seconds", "automaton_states", "artifact_bytes")
         found = [
             {"calls": self._calls.get(key, 0), **{name: ready[name] for name in fields}}

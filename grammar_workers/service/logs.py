@@ -1,6 +1,7 @@
-"""Logging of Serve replicas: all records of the three packages, on stderr in the encoding of Serve's log files.
+"""Logging in Serve replicas: Turnstile's log records go to Serve's log files, and to stderr in the same format.
 
-Serve configures its own logger only (`ray.serve`), and writes text to stderr even if `logging_config` asks for JSON.
+Without this module, Serve configures only its own logger (`ray.serve`). It also writes text to stderr even if
+`logging_config` selects JSON.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import logging
 from logging.handlers import MemoryHandler
 
-from grammar_workers.logs import PACKAGES, RAY_SERVE
+from grammar_workers.logs import PACKAGES, RAY_SERVE, log_as
 
 
 def log_as_serve_does() -> None:
-    """Send the records of `PACKAGES` to Serve's handlers, and write stderr as the log file is written.
+    """Send the log records of Turnstile to the handlers of Ray Serve, and give stderr the format of Serve's log file.
 
-    Called by the constructor of each deployment, when Serve has configured its logger for the replica. Without a
-    replica around it, there is no log file and nothing changes.
+    The constructor of each deployment calls this function. Serve has configured its logger by then. Outside of a
+    replica, the function has no effect.
     """
     serve = logging.getLogger(RAY_SERVE)
     files = [handler for handler in serve.handlers if isinstance(handler, MemoryHandler) and handler.target]
@@ -26,10 +27,5 @@ def log_as_serve_does() -> None:
         if type(handler) is logging.StreamHandler and file.target is not None:
             handler.setFormatter(file.target.formatter)
             for each in file.filters:
-                if each not in handler.filters:
-                    handler.addFilter(each)
-    for package in PACKAGES:
-        logger = logging.getLogger(package)
-        logger.handlers = list(serve.handlers)
-        logger.propagate = False
-        logger.setLevel(serve.level)
+                handler.addFilter(each)
+    log_as(serve, PACKAGES)

@@ -1,7 +1,8 @@
-"""A process's own limit on memory, so that it refuses work before the kernel or Ray ends the process.
+"""Memory limit of a process, below the limits at which the kernel or Ray would kill the process.
 
-A thread reads the resident memory. Above the limit new work is refused, and the call that has grown most is ended by a
-MemoryError in its thread. Growth between two readings is divided among the calls that ran.
+A thread reads the resident memory 20 times a second. The growth between two readings is divided equally among the calls
+that run. Above the limit, new work is rejected, and MemoryError is raised in the thread of the call with the most
+growth.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessFullError(RuntimeError):
-    """The process holds as much memory as it may."""
+    """New work is rejected, because the process has reached its memory limit."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -38,7 +39,11 @@ class _Call:
 
 
 class MemoryGuard:
-    """Watches one process once it is started. `resident` returns the bytes that the process holds."""
+    """Memory limit of one process. There is no limit until `start` is called. Thread-safe.
+
+    Args:
+        resident: Returns the resident memory of the process, in bytes. None: read from /proc.
+    """
 
     def __init__(self, resident: Callable[[], int] | None = None) -> None:
         self._resident = resident or _resident_bytes
@@ -52,7 +57,11 @@ class MemoryGuard:
         return "GUARD"
 
     def start(self, growth_mb: int) -> None:
-        """Watch the process; it may grow by so many MiB beyond what it holds now. Another start changes the limit."""
+        """Set the memory limit, and start the thread that watches it. A later call only changes the limit.
+
+        Args:
+            growth_mb: MiB by which the process may grow beyond its present size.
+        """
         began = self._most is not None
         self._now = self._resident()
         self._most = self._now + (growth_mb << 20)
@@ -60,15 +69,25 @@ class MemoryGuard:
             threading.Thread(target=self._watch, name="memory-guard", daemon=True).start()
 
     def check(self) -> None:
-        """Raise ProcessFullError while new work has to be refused."""
+        """Check that the process may begin new work.
+
+        Raises:
+            ProcessFullError: The process has reached its memory limit.
+        """
         if self._most is not None and self._now > self._most:
             raise ProcessFullError("this process holds as much memory as it may (process_growth_mb); try again later")
 
     def call(self, who: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Return what `function` returns. Raises MemoryError where the process is full and this call has grown most.
+        """Return the value of a function that is called under the memory limit, or raise its exception.
 
-        `who` names the request in the log. What waits for locks of others or must not be left half done has no place
-        in `function`.
+        If the process exceeds its memory limit and this call has used the most memory, MemoryError is raised inside
+        the function. So it must be possible to interrupt the function at any point. The function must not wait for
+        locks of other calls.
+
+        Args:
+            who: Name of the call in the log.
+            function: Function to call.
+            arguments: Positional arguments of the function.
         """
         call = _Call(who, threading.get_ident())
         try:
@@ -76,7 +95,7 @@ class MemoryGuard:
                 self._calls.add(call)
             return function(*arguments)
         finally:
-            # An error that arrives as the call ends may be raised in here; there is one at most.
+            # The MemoryError may be raised here if the call has just ended. There is one at most.
             with contextlib.suppress(MemoryError):
                 self._forget(call)
             self._forget(call)
@@ -86,7 +105,10 @@ class MemoryGuard:
             self._calls.discard(call)
 
     def look(self) -> None:
-        """Read the memory once, and end a call if there is too much of it."""
+        """Read the memory once. If it exceeds the limit, raise MemoryError in the call that has used the most memory.
+
+        A thread calls this method 20 times a second. No call is interrupted while an interrupted call still runs.
+        """
         assert self._most is not None
         before, self._now = self._now, self._resident()
         with self._lock:
@@ -96,7 +118,7 @@ class MemoryGuard:
                 return
             if (largest := max(self._calls, key=lambda call: call.grown, default=None)) is None:
                 if before <= self._most:
-                    logger.error("process is full, refusing requests: resident_mb=%d", self._now >> 20)
+                    logger.error("process is full, rejecting requests: resident_mb=%d", self._now >> 20)
                 return
             largest.is_ended = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(largest.thread), ctypes.py_object(MemoryError))
@@ -117,5 +139,5 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
+# Guard of this process.
 GUARD = MemoryGuard()
-"""That of this process."""

@@ -1,4 +1,4 @@
-"""Compilation in processes that can be killed: threads and compiled loops that hold no lock cannot be."""
+"""Pool of compile processes. Compilations run in processes because a process can be killed, unlike a thread."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from grammar_workers.service.worker_handle import ForkServer, WorkerDiedError, W
 logger = get_logger(__name__)
 
 LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
-"""What compile processes load."""
+# Maximum number of runs of a job whose process dies.
 MAX_RUNS = 2
-"""How often a job is run whose process dies."""
+# Time slice: seconds of CPU, and of elapsed time, in which a compilation may delay others. A few ordinary schemas in a
+# thousand need more CPU. On a busy machine, any schema may need more elapsed time.
 SLICE_S, LONGEST_SLICE_S = 0.25, 1.0
-"""Of its CPU, and altogether: so long a compilation holds others up. Of a thousand ordinary schemas a few need more;
-on a busy machine any may take longer, through no fault of its own."""
+# Seconds between two checks of a compilation that has used up its time slice.
 _LOOK_S = 0.05
-"""How often somebody asks whether a compilation that takes longer may go on."""
 _RESTART_PAUSE_S = 1.0
 _IDLE_CHECK_S = 1.0
 
 
 class ResourceLimitError(LimitExceededError):
-    """A compilation was stopped from outside, for time or memory; another time or machine might let it finish."""
+    """A compilation was stopped, because it exceeded a limit on time or memory or its process died repeatedly.
+
+    The compilation may succeed at another attempt.
+    """
 
 
 class CompileFailedError(RuntimeError):
-    """The compiler broke: a fault of ours, not of the specification."""
+    """A compilation has failed for a reason other than its specification, or the pool is closed."""
 
 
 class AbandonedError(Exception):
-    """A compilation was not begun, or ended early, because nobody wanted it any more."""
+    """A compilation was not started, or was stopped, because no caller waits for it any more."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -56,14 +58,14 @@ class _Job:
         return not self.result.cancelled() and self.is_wanted()
 
     def begin(self) -> bool:
-        """Whether the job shall run; where nobody wants it, it ends here."""
+        """Return whether the job is to run. A job without callers ends here."""
         if not self.is_wanted():
             self.abandon()
             return False
         return self.result.running() or self.result.set_running_or_notify_cancel()
 
     def stop(self, why: str) -> Literal[False]:
-        """Refuse the job for a limit on resources; its process cannot go on."""
+        """Reject the job for a resource limit. Its process must be replaced."""
         self.result.set_exception(ResourceLimitError(f"compilation {why}"))
         return False
 
@@ -73,19 +75,28 @@ class _Job:
 
 
 class CompilePool:
-    """A few compile processes, each minded by a thread that hands it jobs, kills it at their deadlines and replaces it.
+    """Pool of compile processes, which run jobs (compilations). Thread-safe.
 
-    `target` and `arguments` say what the processes load (see `fork_server.main`); they are forked by a process that has
-    loaded it, which another thread keeps alive. A process that exceeds `timeout_s`, `cpu_s` of its CPU or its memory is
-    replaced and its job refused; when one dies its job is run once more, then refused; the other jobs go on.
+    A fork server loads the compiler once, and forks the processes. If a job exceeds a limit, it fails and its process
+    is replaced. If the process of a job dies, the job is run again. If its process dies a second time, the job fails.
+    Slow jobs never use all processes (see `Lanes`). Tenants are served in rotation.
 
-    There is one process more than the `processes` jobs that run at a time: jobs that outlast their slice of time may
-    have all but one of them (`Lanes`). Tenants take turns; at most `tenant_queue_size` jobs of one and `queue_size`
-    altogether wait for each lane.
+    Args:
+        target: "module:function" that loads the compiler, such as LOAD_COMPILER (see `worker.load_compiler`).
+        arguments: Keyword arguments of this function, as data that JSON can represent.
+        processes: Maximum number of running jobs of each queue (fast and slow). The pool has `processes + 1` processes.
+        timeout_s: Maximum duration of a job, in seconds.
+        cpu_s: Maximum CPU time of a job, in seconds.
+        memory_limit_mb: Memory limit of each process, in MiB.
+        queue_size: Maximum number of jobs that wait in each queue (fast and slow).
+        tenant_queue_size: Maximum number of jobs of one tenant that wait in each queue.
+        start_timeout_s: Maximum time until a process is ready, in seconds.
+        idle: True: the processes run at SCHED_IDLE (they use only CPU time that other processes leave), each in a
+            session of its own. False: nice value 3.
 
-    `idle`: the processes get what CPU all others leave (class SCHED_IDLE, each in a session of its own), so that
-    streams of processes that are nice themselves notice nothing. Else they have nice 3 in the caller's session: Linux
-    may share the CPU out by session first, and what waits in a loop and yields gives way in its own session only.
+    Attributes:
+        timeout_s: The argument `timeout_s`.
+        queue_size: The argument `queue_size`.
     """
 
     def __init__(
@@ -103,7 +114,7 @@ class CompilePool:
         idle: bool = True,
     ) -> None:
         self._server_arguments = (target, arguments, memory_limit_mb, idle)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._cpu_s = cpu_s
         self._memory_limit_mb = memory_limit_mb
         self._start_timeout_s = start_timeout_s
@@ -127,7 +138,13 @@ class CompilePool:
             thread.start()
 
     def wait_ready(self) -> str:
-        """Block until every process is warm; the fingerprint of their vocabulary. Raises `WorkerStartError`."""
+        """Block until all processes are ready.
+
+        If a process cannot be started, the pool is closed, and WorkerStartError is raised.
+
+        Returns:
+            The fingerprint of the vocabulary.
+        """
         with self._changed:
             self._changed.wait_for(lambda: len(self._ready) == self._places or self._start_error is not None)
             error = self._start_error
@@ -143,12 +160,26 @@ class CompilePool:
         tenant: str = "",
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Future[bytes]:
-        """Queue a job of `tenant`; raises `QueueFullError`.
+        """Add a job to the queue without waiting for it. `QueueFullError` is raised if too many jobs wait.
 
-        The future yields the artifact, or fails with GrammarError (refused; `ResourceLimitError` where time, memory or
-        crashes ended it), `CompileFailedError`, or `QueueFullError` where too many others take long, too. Cancelling it
-        works until the job runs. Once `is_wanted`, called from any thread, says no, the job need not begin, and ends
-        where it takes long and others wait: `AbandonedError`.
+        Args:
+            key: Grammar key.
+            specification: Specification, or a `job` (specification with options).
+            tenant: Tenant of the request.
+            is_wanted: Returns whether a caller waits for the job. If not, the job may end early. The function may be
+                called in any thread.
+
+        Returns:
+            A future of the artifact (compiled grammar). It can be canceled until the job runs. It may fail with:
+
+            - GrammarError: the specification is rejected. The subclass ResourceLimitError: the job exceeded its time or
+              memory, or its process died repeatedly.
+            - QueueFullError: the job was too slow for the fast queue, and the slow queue was full.
+            - AbandonedError: no caller waits for the job.
+            - CompileFailedError: the compiler has failed or cannot be started, or the pool was closed.
+
+        Raises:
+            CompileFailedError: The pool is closed.
         """
         job = _Job(key, specification, tenant, is_wanted)
         with self._changed:
@@ -157,46 +188,35 @@ class CompilePool:
             try:
                 self._lanes.put(job)
             except QueueFullError:
-                self._drop_unwanted()  # they take up room until somebody looks
+                self._drop_unwanted()  # they use capacity until they are removed
                 self._lanes.put(job)
             self._changed.notify_all()
         return job.result
 
     @property
     def queued(self) -> int:
-        """Jobs that wait for a process."""
+        """Number of jobs that wait for a process."""
         return self._lanes.waiting
 
     @property
     def running(self) -> int:
-        """Jobs that have a process."""
+        """Number of jobs that have a process."""
         return self._lanes.running
 
     @property
     def backlog(self) -> int:
-        """Jobs that wait or run, and that somebody still wants; looks at each."""
+        """Number of jobs that wait or run. Waiting jobs for which no caller waits any more are removed first."""
         with self._changed:
             self._drop_unwanted()
             return self._lanes.waiting + self._lanes.running
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the compile processes."""
-        return [worker.pid for worker in list(self._workers.values())]
-
-    @property
-    def server_pid(self) -> int | None:
-        """Process id of the fork server; None while there is none."""
-        server = self._server
-        return None if server is None else server.pid
-
     def check_health(self) -> None:
-        """Raise `WorkerStartError` while a process cannot be started."""
+        """Raise `WorkerStartError` if the last attempt to start a process has failed."""
         if self._start_error is not None:
             raise self._start_error
 
     def close(self) -> None:
-        """Kill the processes and fail the jobs that are left."""
+        """Kill all processes, and wait for the threads. The futures of unfinished jobs fail (`CompileFailedError`)."""
         with self._changed:
             self._closed = True
             for worker in self._workers.values():
@@ -222,7 +242,7 @@ class CompilePool:
                         self._changed.notify_all()
                     server.wait()
                     if not self._closed:
-                        logger.warning("the fork server of the compile processes has ended")
+                        logger.warning("fork server of the compile processes has ended, starting another")
             except (WorkerStartError, OSError) as error:
                 self._cannot_start(error, fails_queue=True)
 
@@ -243,7 +263,6 @@ class CompilePool:
     # -- a minder's thread -------------------------------------------------------------------------------------------
 
     def _mind(self, number: int) -> None:
-        """The life of one minder: keep a compile process and give it jobs until it has to be replaced."""
         while not self._closed:
             try:
                 if (worker := self._fork(number)) is None:
@@ -263,7 +282,7 @@ class CompilePool:
                 self._stop(number)
 
     def _fork(self, number: int) -> WorkerProcess | None:
-        """A new process; None when the pool is closed or the server has to be replaced first."""
+        """Return a new process, or None if the pool is closed or the server must be replaced first."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._is_server_ready)
             server = self._server
@@ -295,7 +314,7 @@ class CompilePool:
             worker.close()
 
     def _next_run(self, worker: WorkerProcess) -> Run[_Job] | None:
-        """Wait for a job that somebody wants; None when the pool is closed or the idle process has died."""
+        """Wait for a job that has a caller. Return None if the pool is closed or the idle process has died."""
         with self._changed:
             while not self._closed and worker.alive:
                 if (run := self._lanes.take()) is None:
@@ -307,7 +326,7 @@ class CompilePool:
         return None
 
     def _run(self, run: Run[_Job], worker: WorkerProcess) -> bool:
-        """Settle the job or, if its process died or it made room, queue it again; whether the process can go on."""
+        """Run a job, or queue it again if its process has died. Return whether the process can be used again."""
         job = run.job
         try:
             worker.ask(job.key, job.specification, job.tenant)
@@ -322,27 +341,27 @@ class CompilePool:
                 job.result.set_result(artifact)
             case "refused":
                 job.result.set_exception(GrammarError.from_dict(header["error"]))
-            case "out_of_memory":  # what a failed allocation left half done is not worth finding out
+            case "out_of_memory":  # the state after a failed allocation is unknown
                 return job.stop(f"needed more memory than the limit of {self._memory_limit_mb} MiB")
             case _:
                 job.result.set_exception(CompileFailedError(header["message"]))
         return True
 
     def _wait(self, run: Run[_Job], worker: WorkerProcess) -> bool:
-        """Whether there is an answer. If not, the job has been settled or waits, and the process has to end."""
+        """Return whether there is a response. If not, the job has ended or waits again, and the process must end."""
         began, cpu_began = time.monotonic(), worker.cpu_seconds
-        patience = min(SLICE_S, self._timeout_s)
+        patience = min(SLICE_S, self.timeout_s)
         while not worker.has_answered(patience):
             took = time.monotonic() - began
-            if took >= self._timeout_s:
-                return run.job.stop(f"took longer than the limit of {self._timeout_s:g} s")
+            if took >= self.timeout_s:
+                return run.job.stop(f"took longer than the limit of {self.timeout_s:g} s")
             used = worker.cpu_seconds - cpu_began
             if used >= self._cpu_s:
                 return run.job.stop(f"took more CPU than the limit of {self._cpu_s:g} s (compile_cpu_s)")
             outlasts = took >= LONGEST_SLICE_S or used >= SLICE_S
             if outlasts and not self._may_go_on(run):
                 return False
-            patience = min(_LOOK_S, self._timeout_s - took)
+            patience = min(_LOOK_S, self.timeout_s - took)
         return True
 
     def _may_go_on(self, run: Run[_Job]) -> bool:
@@ -359,7 +378,6 @@ class CompilePool:
             return goes_on
 
     def _run_again(self, job: _Job, *, to_blame: bool) -> None:
-        """Its process has died, maybe before it began with this job."""
         job.deaths += to_blame
         if job.deaths >= MAX_RUNS:
             job.stop(f"ended its process {MAX_RUNS} times")
@@ -370,7 +388,6 @@ class CompilePool:
     # -- both --------------------------------------------------------------------------------------------------------
 
     def _cannot_start(self, error: WorkerStartError | OSError, *, fails_queue: bool) -> None:
-        """Say so, leave nobody waiting, and try again a little later."""
         with self._changed:
             if self._closed:
                 return

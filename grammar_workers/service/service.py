@@ -1,8 +1,8 @@
-"""From grammar keys to artifacts: each compiled once in the cluster, whoever asks and however often.
+"""Artifacts (compiled grammars) by grammar key: each grammar is compiled once in the cluster, for all callers.
 
-    look up in the store -> wait while another process compiles it -> compile here -> store
+    look up in the store -> wait if another process compiles the grammar -> compile here -> store
 
-Everybody in this process who wants the same key at the same time waits for one *production*.
+If several callers in this process request a key, they wait for one shared compilation (*production*).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cachetools import TLRUCache
 
@@ -28,68 +28,95 @@ from grammar_workers.tracing import Timing
 
 logger = get_logger(SERVE)
 
+# Seconds for which a rejection is cached.
 REMEMBER_REFUSAL_S = 300.0
+# Seconds for which a rejection for time or memory is cached. It depends on the load, so it is retried sooner.
 REMEMBER_RESOURCE_REFUSAL_S = 30.0
-"""Time and memory depend on what else the machine does, so such a refusal is worth another try sooner."""
+# Maximum number of cached rejections. The least recently requested one is dropped first.
 MOST_REFUSALS = 4096
-"""Remembered at a time; beyond them the one that was asked for longest ago goes."""
 
 _STORE_THREADS = 16
 
 Result = TypeVar("Result")
 
 
-class Observer(Protocol):
-    """Is told what happens, for metrics."""
+class Observer:
+    """Object to which a `CompileService` reports events, for metrics. This base class ignores them."""
 
     def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None:
-        """A compilation ended well: seconds in the queue and in the compiler, and the size of what came out."""
+        """Record a successful compilation.
+
+        Args:
+            queue_seconds: Time for which the compilation waited for a process, in seconds.
+            compile_seconds: Duration of the compilation itself, in seconds.
+            artifact_bytes: Size of the artifact (compiled grammar), in bytes.
+            states: Number of states of the automaton.
+        """
 
     def refused(self, code: str) -> None:
-        """The specification did not survive its compilation; `code` is that of the GrammarError."""
+        """Record a rejected specification.
+
+        Args:
+            code: `GrammarError.code` of the rejection.
+        """
 
     def waited(self) -> None:
-        """A production has waited for another process's compilation of the same key."""
+        """Record that another process has compiled a grammar while this process waited for it."""
 
 
 class _Production(SharedTask[StoredArtifact]):
-    """The one way in which this process gets hold of a key's artifact; `job` is its compilation, if there is one."""
+    """In-flight request of this process for the artifact of a key. `job` is its compilation, if there is one."""
 
     job: Future[bytes] | None = None
 
 
 class CompileService:
-    """Productions over one pool and one store, on one event loop."""
+    """Provider of artifacts (compiled grammars). It reads them from the store, or compiles them in a pool of processes.
 
-    def __init__(self, pool: CompilePool, store: GrammarStore, compile_timeout_s: float, observer: Observer) -> None:
+    All calls must come from the same event loop. A rejection is cached for 5 minutes, or for 30 seconds if the
+    compilation has exceeded its time or memory.
+
+    Args:
+        pool: Compile processes.
+        store: Store of artifacts, which other processes share.
+        observer: Object to which events are reported, for metrics.
+    """
+
+    def __init__(self, pool: CompilePool, store: GrammarStore, observer: Observer) -> None:
         self._pool = pool
         self._store = store
-        self._compile_timeout_s = compile_timeout_s
         self._observer = observer
         self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
         self._productions: dict[str, _Production] = {}
         self._refusals: TLRUCache[str, GrammarError] = TLRUCache(MOST_REFUSALS, _remembered_until)
 
     async def artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
-        """The artifact of `key`, compiled from `specification` for `tenant` if need be.
+        """Return the artifact (compiled grammar) of a key, and compile it first if necessary.
 
-        Without a specification only what is known, or being compiled, is found; None where it is neither. Raises
-        GrammarError when it was refused and QueueFullError when too many compilations wait.
+        All callers of a key share one compilation. A caller that is canceled does not stop the compilation. If all
+        callers are canceled, a waiting compilation is dropped, and a running compilation is stopped if it is slow and
+        other jobs wait. GrammarError is raised if the specification is rejected, QueueFullError if too many
+        compilations wait, and CompileFailedError if the compiler fails.
 
-        A caller that is cancelled leaves the others' production alone; when the last one leaves, a compilation that
-        has not begun is dropped, and one that takes long while others wait is stopped.
+        Args:
+            key: Grammar key.
+            specification: Specification, or a `job` (specification with options). None: do not start a compilation.
+            tenant: Tenant of the request.
+
+        Returns:
+            The artifact. None if `specification` is None, and the artifact is neither stored nor being compiled.
         """
         while True:
-            with contextlib.suppress(AbandonedError):  # it ended just when this caller joined those who had left
+            with contextlib.suppress(AbandonedError):  # it ended just as this caller joined it
                 return await self._artifact(key, specification, tenant)
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         if refusal := self._refusals.get(key):
-            raise refusal.with_traceback(None)  # else it would hold the frames of everybody who got it
+            raise refusal.with_traceback(None)  # else it would keep the frames of all callers
         production = self._productions.get(key)
         if production is None:
             began = time.monotonic()
-            if found := self._store.at_hand(key):  # threads may all be waiting for a store that hangs
+            if found := self._store.at_hand(key):  # all threads may wait for a store that hangs
                 return dataclasses.replace(found, timings=(("lookup", began, time.monotonic()),))
             if specification is None:
                 return await self._in_thread(self._store.lookup, key)
@@ -98,7 +125,15 @@ class CompileService:
         return await production.result()
 
     async def state(self, key: str) -> Literal["queued", "compiling"] | GrammarError | StoredArtifact | None:
-        """What is known about `key` in this process and in the store; a GrammarError where it was refused."""
+        """Return the state of a grammar key in this process and in the store. Nothing is compiled.
+
+        Args:
+            key: Grammar key.
+
+        Returns:
+            The first of these that applies: the error, if a rejection of the key is cached; `queued` or `compiling`, if
+            callers wait for the key; the artifact (compiled grammar), if it is stored. Else None.
+        """
         if refusal := self._refusals.get(key):
             return refusal
         if production := self._productions.get(key):
@@ -106,15 +141,18 @@ class CompileService:
         return self._store.at_hand(key) or await self._in_thread(self._store.lookup, key)
 
     async def discard(self, key: str) -> None:
-        """Forget `key`: its artifact in this node's tiers and in the shared one, and its refusal."""
+        """Remove the artifact (compiled grammar) of a key from the store, and the cached rejection of the key.
+
+        The store has memory, files of this node, and Redis. A missing artifact or rejection is ignored.
+        """
         self._refusals.pop(key, None)
         await self._in_thread(self._store.discard, key)
 
     async def _produce(
         self, key: str, specification: dict[str, Any], tenant: str, production: _Production
     ) -> StoredArtifact:
-        """From the store, else compiled here, else (while another process has the lead) from the store after all."""
-        flight = self._store.flight(key, MAX_RUNS * self._compile_timeout_s)
+        """Get the artifact from the store, or compile it, or, while another process leads, wait for it to be stored."""
+        flight = self._store.flight(key, MAX_RUNS * self._pool.timeout_s)
         began = time.monotonic()
         try:
             found, looked_up, settled = await self._in_thread(self._look_up, key, flight)
@@ -140,7 +178,10 @@ class CompileService:
                 del self._productions[key]
 
     def _look_up(self, key: str, flight: Flight) -> tuple[StoredArtifact | None, float, bool]:
-        """The artifact, and when; if there is none, whether the flight is settled: a thread costs more than either."""
+        """Return the artifact, the time of the lookup, and whether the flight has settled.
+
+        All of this is one call, because the change to a thread costs more than the work in it.
+        """
         found = self._store.lookup(key)
         looked_up = time.monotonic()
         return found, looked_up, found is None and flight.settled()
@@ -154,7 +195,7 @@ class CompileService:
     ) -> bytes:
         if not production.waiters:
             raise AbandonedError
-        # The request's id is added by Serve: that of the first of those who wait for it.
+        # Serve adds the ID of a request: that of the first caller.
         fields = {"grammar_key": key, "tenant": tenant}
         started = time.monotonic()
         production.job = self._pool.submit(key, specification, tenant, lambda: production.waiters > 0)
@@ -163,7 +204,9 @@ class CompileService:
         except GrammarError as error:
             self._refusals[key] = error
             self._observer.refused(error.code)
-            logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
+            logger.info(
+                "rejected specification: key=%s error=%s", key, error, extra={**fields, "error_code": error.code}
+            )
             raise
         took = time.monotonic() - started
         self._store.found_elsewhere(took)
@@ -173,15 +216,15 @@ class CompileService:
         self._observer.compiled(waited, seconds, len(data), details["automaton_states"])
         timings += [("queue", started, started + waited), ("compile", started + waited, started + took)]
         extra = {**fields, "compile_seconds": seconds, "queue_seconds": round(waited, 6), "artifact_bytes": len(data)}
-        logger.info("compiled grammar %s in %.3f s after %.3f s in the queue", key, seconds, waited, extra=extra)
+        logger.info("compiled grammar: key=%s seconds=%.3f queue_s=%.3f", key, seconds, waited, extra=extra)
         return data
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """The store blocks for disk and network; many keys wait at a time."""
+        """Run a function of the store in a thread, because it blocks for disk and network."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
 def _remembered_until(key: str, refusal: GrammarError, now: float) -> float:
-    """Seconds of the clock that `now` is of."""
+    """Return the time at which a cached rejection expires, by the clock of `now`."""
     by_chance = isinstance(refusal, ResourceLimitError)
     return now + (REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)

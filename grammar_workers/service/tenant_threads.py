@@ -1,4 +1,4 @@
-"""A few threads in which tenants take turns, for work of a request that would hold up an event loop."""
+"""Thread pool that serves tenants in rotation. It runs calls that would block an event loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ _MOST_WAITING, _MOST_WAITING_OF_ONE = 4096, 1024
 
 
 class TenantThreads:
-    """Runs functions in threads of its own. Used by one event loop.
+    """Thread pool that serves tenants in rotation (fair queueing). All calls must come from the same event loop.
 
-    One tenant has all threads but one at most, so that its long calls leave one to the others. `may_end`: the memory
-    guard may end a call at any place.
+    There are 2 to 4 threads. Calls of one tenant never use all of them, so other tenants need not wait for long calls.
+
+    Args:
+        name: Prefix of the names of the threads, and of the names of calls in the log.
+        may_end: True: the memory guard may raise MemoryError in a call (see `MemoryGuard.call`). False: it may not.
     """
 
     def __init__(self, name: str, *, may_end: bool = False) -> None:
@@ -36,14 +39,26 @@ class TenantThreads:
         self._running: Counter[str] = Counter()
 
     async def run(self, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Return what `function` returns. Raises QueueFullError, and what `function` raises."""
+        """Run a function in a thread of the pool. Return its value, or raise its exception.
+
+        QueueFullError is raised if too many calls wait, of this tenant or in total. If the caller is canceled, a
+        waiting call is dropped, and a running call continues.
+
+        Args:
+            tenant: Tenant of the request.
+            function: Function to call.
+            arguments: Positional arguments of the function.
+
+        Returns:
+            The value that the function returns.
+        """
         result: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._waiting.put(tenant, (result, function, arguments))
         self._begin()
         return await result
 
     def _begin(self) -> None:
-        """Give waiting calls to threads, as many as may run."""
+        """Start as many waiting calls as may run."""
         loop = asyncio.get_running_loop()
         while self._running.total() < self._most:
             try:

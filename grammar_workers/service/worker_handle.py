@@ -1,4 +1,4 @@
-"""The pool's side of the fork server and of the compile processes that it forks: start them, ask them, kill them."""
+"""Handles by which the pool (`CompilePool`) starts, calls and kills the fork server and its compile processes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _SINGLE_THREADED = dict.fromkeys(
 
 
 class WorkerDiedError(Exception):
-    """The process ended, or broke off a message."""
+    """A fork server or compile process has ended, has sent an incomplete message, or does not respond."""
 
 
 class WorkerStartError(RuntimeError):
-    """A process did not become ready; the message says why."""
+    """A fork server or compile process has not become ready. The message has the reason."""
 
 
 @contextlib.contextmanager
 def _unless_it_died() -> Iterator[None]:
-    """Has `WorkerDiedError` say what went wrong with a descriptor of the process."""
+    """Convert errors on a descriptor of the process to `WorkerDiedError`."""
     try:
         yield
     except (EOFError, OSError) as error:
@@ -46,11 +46,18 @@ def _unless_it_died() -> Iterator[None]:
 
 
 class ForkServer:
-    """A fresh interpreter that runs `fork_server`. Its methods may be called by any thread; it ends with the one that
-    makes it.
+    """Handle of a fork server: a new Python process that forks compile processes. The methods are thread-safe.
 
-    Not `multiprocessing`: its fork server runs the parent's main module again, which inside a Ray worker is Ray's own.
-    It gets a process group of its own, so that an interactive Ctrl-C does not reach it; if `idle` a session, too.
+    The constructor starts the process. The process ends when the thread that created this object ends. It has a process
+    group of its own (with `idle`, also a session), so that Ctrl-C in a terminal does not reach it. This class does not
+    use `multiprocessing`, whose fork server would run the main module of the parent again (in a Ray worker, that of
+    Ray).
+
+    Args:
+        target: "module:function" that loads the compiler (see `fork_server.main`).
+        arguments: Keyword arguments of this function, as data that JSON can represent.
+        memory_limit_mb: Memory limit of the fork server and of each compile process, in MiB.
+        idle: True: compile processes only use CPU time that other processes leave. False: they have the nice value 3.
     """
 
     def __init__(self, target: str, arguments: dict[str, Any], memory_limit_mb: int, idle: bool) -> None:
@@ -82,15 +89,21 @@ class ForkServer:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._asking = threading.Lock()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def wait_ready(self, timeout_s: float) -> str:
-        """The fingerprint of the vocabulary it has loaded; raises `WorkerStartError`."""
+        """Wait until the server has loaded the compiler, and return the vocabulary's fingerprint.
+
+        Args:
+            timeout_s: Longest wait, in seconds.
+
+        Returns:
+            The fingerprint of the vocabulary.
+
+        Raises:
+            WorkerStartError: The server has ended, has failed to load the compiler, or is not ready in time.
+        """
         if not _readable(timeout_s, self._socket.fileno(), self._pidfd):
             raise WorkerStartError(f"the compiler was not loaded within {timeout_s:g} s")
-        # Not the end of the file: a process that loads for the server may hold the other end for longer.
+        # The pidfd is checked, because a child process of the server may keep the other end of the socket open.
         if not _readable(0, self._socket.fileno()) or not (message := self._socket.recv(LONGEST_MESSAGE)):
             raise WorkerStartError("the fork server ended before it was ready")
         header = json.loads(message)
@@ -99,8 +112,11 @@ class ForkServer:
         return str(header["fingerprint"])
 
     def fork(self) -> WorkerProcess:
-        """A new compile process. Raises `WorkerDiedError` when the server has ended or does not answer, and
-        `WorkerStartError` when it cannot fork.
+        """Return a new compile process, which may not be ready yet.
+
+        Raises:
+            WorkerDiedError: The server has ended, or does not respond within 30 seconds.
+            WorkerStartError: The server cannot fork.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -119,15 +135,15 @@ class ForkServer:
         return WorkerProcess(int(message), descriptors[0], ours)
 
     def wait(self) -> None:
-        """Returns when the process has ended."""
+        """Block until the fork server has ended."""
         self._process.wait()
 
     def kill(self) -> None:
-        """End the process now; those that it has forked live on."""
+        """End the fork server now, without waiting. The compile processes that it has forked continue."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and free what belongs to it."""
+        """End the fork server, wait for its end, and close its socket. The object cannot be used afterwards."""
         self._process.kill()
         self._process.wait()
         with self._asking:
@@ -136,7 +152,17 @@ class ForkServer:
 
 
 class WorkerProcess:
-    """A compile process, by its pidfd and its socket. Used by one thread, except `kill` and `pid`."""
+    """Handle of a compile process. All calls must come from one thread, except `kill` and `pid`.
+
+    Args:
+        pid: Process ID.
+        pidfd: File descriptor that refers to the process (see pidfd_open(2)). `close` closes it.
+        ours: Socket to the process. `close` closes it.
+
+    Attributes:
+        pid: Process ID.
+        has_begun: True if the process has begun the last job. `ask` sets it to False, `has_answered` to True.
+    """
 
     def __init__(self, pid: int, pidfd: int, ours: socket.socket) -> None:
         os.set_inheritable(pidfd, False)
@@ -144,23 +170,31 @@ class WorkerProcess:
             # A process that stops in the middle of a message must not hold its minder for ever.
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _TRANSFER_TIMEOUT_S, 0))
         self.pid = pid
+        # True if the process has begun its last job. A killed process may accept jobs until it has died.
         self.has_begun = False
-        """Its last job; a process that has been killed may take some time to die, and jobs until then."""
         self._pidfd = pidfd
         self._connection = Connection(ours.detach())
 
     @property
     def alive(self) -> bool:
+        """True if the compile process has not ended."""
         return not _readable(0, self._pidfd)
 
     @property
     def cpu_seconds(self) -> float:
-        """All that it has used; raises `WorkerDiedError`."""
+        """CPU time that the process has used since its start, in seconds. Raises `WorkerDiedError` if it has ended."""
         with _unless_it_died():
             return time.clock_gettime((~self.pid << 3) | _CPUCLOCK_SCHED)  # as clock_getcpuclockid(3) has it
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Raises `WorkerStartError`."""
+        """Block until the process is ready for jobs.
+
+        Args:
+            timeout_s: Longest wait, in seconds.
+
+        Raises:
+            WorkerStartError: The process has ended, or is not ready in time.
+        """
         try:
             if not self._poll(timeout_s):
                 raise WorkerStartError(f"a compile process was not ready within {timeout_s:g} s")
@@ -169,13 +203,30 @@ class WorkerProcess:
             raise WorkerStartError("a compile process ended before it was ready") from None
 
     def ask(self, key: str, specification: dict[str, Any], tenant: str) -> None:
-        """Give it a job; raises `WorkerDiedError`."""
+        """Send a job (compilation) to the process. The call does not wait for the response.
+
+        `WorkerDiedError` is raised if the process has ended.
+
+        Args:
+            key: Grammar key.
+            specification: Specification, or a `job` (specification with options).
+            tenant: Tenant of the request.
+        """
         self.has_begun = False
         with _unless_it_died():
             self._connection.send_bytes(encode({"key": key, "specification": specification, "tenant": tenant}))
 
     def has_answered(self, timeout_s: float) -> bool:
-        """Whether there is an answer within so long; raises `WorkerDiedError`."""
+        """Wait for the response to the last job, and return whether it has arrived. `answer` then reads it.
+
+        `WorkerDiedError` is raised if the process has ended.
+
+        Args:
+            timeout_s: Maximum time to wait, in seconds. 0: do not wait.
+
+        Returns:
+            True if the response has arrived, False if it has not arrived in time.
+        """
         deadline = time.monotonic() + timeout_s
         while self._poll(deadline - time.monotonic()):
             if self.has_begun:
@@ -185,7 +236,14 @@ class WorkerProcess:
         return False
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
-        """The answer (header, artifact) to its job; raises `WorkerDiedError`."""
+        """Read the response to the last job, after `has_answered` has returned True.
+
+        `WorkerDiedError` is raised if the process has ended.
+
+        Returns:
+            The header and the artifact (compiled grammar). The header is a dictionary with `status`, and for a failure
+            also `error` or `message`. The artifact is b"" unless the status is `compiled`.
+        """
         with _unless_it_died():
             return decode(self._connection.recv_bytes())
 
@@ -195,12 +253,12 @@ class WorkerProcess:
             return _readable(max(0.0, timeout_s), self._connection.fileno())
 
     def kill(self) -> None:
-        """End the process now, from any thread; whoever waits for its answer gets `WorkerDiedError`."""
+        """Kill the compile process, from any thread. A thread that waits for its response gets `WorkerDiedError`."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process, wait until it is gone with its memory, and free what belongs to it."""
+        """End the compile process, wait until its memory is free, and close its socket and descriptor."""
         self.kill()
         _readable(None, self._pidfd)
         self._connection.close()
@@ -208,7 +266,7 @@ class WorkerProcess:
 
 
 def _readable(timeout_s: float | None, *descriptors: int) -> bool:
-    """Whether one of these is readable within so long; a pidfd is when its process has ended."""
+    """Return whether a descriptor becomes readable in time. A pidfd is readable when its process has ended."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -1,9 +1,13 @@
-"""The tokens of a model, arranged so that many are decided at once.
+"""The tokens of one tokenizer as bytes, and tables that allow or disallow many tokens at once in a mask.
 
-tokenizer --token_bytes--> bytes of each token --trie--> prefix tree of all tokens
-                                              --slices--> tokens that stay inside of a string or comment, and the rest
-                                              --folded_trie--> one tree for bytes that mean the same
-partial_characters: where tokens are parts of characters
-May import `dfa`, what the tables of `pushdown` mean and how it spells strings, `lru` and the modules beside
-the packages.
+    token_bytes          bytes of each token of a tokenizer
+    partial_characters   usable tokens among those that end inside a UTF-8 character
+    trie                 prefix tree of all tokens
+    slices               tokens that stay inside a string or comment, and all other tokens
+    folded_trie          prefix tree in which equivalent bytes share an edge
+    vocabulary           the class `Vocabulary`, which combines these tables
+    tokenizer_file       reader of a `Vocabulary` that does not need `transformers`
+
+The modules may import `dfa`, the table layout and the JSON string encoding of `pushdown`, `lru`, and the modules at the
+top level of `grammar_workers`.
 """

@@ -1,8 +1,10 @@
-"""Tokens that hold parts of characters, in vocabularies that do not have every byte.
+"""Selection of usable tokens in vocabularies that do not have a token for every byte.
 
-A byte automaton over some characters may stand inside of one of them only where every character that has begun so can
-be ended by tokens; otherwise the text could get stuck there. With the tokens `é`, `è`, `C3` and `A8`, nothing ends what
-`C3` begins if that is to be `é`: `C3` is not used, and `é` and `è` are spelled by their own tokens.
+A token may contain only a part of a UTF-8 character. After such a token, an automaton is inside a character. Then other
+tokens must be able to complete each character with this beginning. Otherwise the output could reach a dead end.
+
+Example: the tokens are `é` (C3 A9), `è` (C3 A8), `C3` and `A8`. No token completes `C3` to `é`. So `C3` is unusable,
+and `é` and `è` are generated only by their own tokens.
 """
 
 from __future__ import annotations
@@ -11,19 +13,30 @@ from collections.abc import Iterable, Sequence
 
 
 def usable(token_bytes: Sequence[bytes]) -> list[bytes]:
-    """The bytes of each token, b"" for those after which a character with a token of its own could not be ended."""
+    """Return the bytes of all tokens, with b"" for the tokens that automata must not use.
+
+    A token is unusable if it may end inside a character that other tokens cannot complete. Only characters that have a
+    token of their own are considered.
+
+    Args:
+        token_bytes: Bytes of each token, b"" for special tokens.
+
+    Returns:
+        A new list: the bytes of each usable token, and b"" for each special or unusable token.
+    """
     characters = [data for data in set(token_bytes) if data and is_text(data) and len(data.decode()) == 1]
     parts = {data for data in token_bytes if not is_text(data)}
     while True:
         open_parts = parts - _stuck(parts, _without_end(characters, parts))
         if open_parts == parts:
             break
-        # What ended a character may be among those left out.
+        # A part that was just removed may have been needed to complete another character.
         parts = open_parts
     return [data if is_text(data) or data in parts else b"" for data in token_bytes]
 
 
 def is_text(data: bytes) -> bool:
+    """Return whether the bytes are valid UTF-8. A part of a character at the beginning or end is not valid."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -36,7 +49,7 @@ def _is_middle(byte: int) -> bool:
 
 
 def _without_end(characters: Iterable[bytes], parts: set[bytes]) -> set[bytes]:
-    """The beginnings of `characters` after which some of these cannot be ended by tokens."""
+    """Return the proper prefixes of `characters` after which the rest of some character cannot be tokenized."""
     ends = {data for data in parts if all(map(_is_middle, data))}
     stuck = set()
     for data in characters:
@@ -49,7 +62,7 @@ def _without_end(characters: Iterable[bytes], parts: set[bytes]) -> set[bytes]:
 
 
 def _stuck(parts: Iterable[bytes], beginnings: set[bytes]) -> set[bytes]:
-    """Those of `parts` that may end in one of these beginnings of characters."""
+    """Return the elements of `parts` that may end in one of these prefixes of characters."""
     tails = {data[begin:] for data in beginnings for begin in range(1, len(data))}
     found = set()
     for data in parts:

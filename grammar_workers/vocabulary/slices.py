@@ -1,8 +1,9 @@
-"""Slices: the tokens of a vocabulary that stay within a set of characters, and the prefix tree of those that do not.
+"""Slices: precomputed masks of the tokens that consist of certain characters, and prefix trees of all other tokens.
 
-Nine tokens in ten lie wholly inside a JSON string or a comment, and which ones depends on the characters that may stand
-there, not on the grammar. So their mask is worked out once per vocabulary and set of characters: a row of such a
-configuration is that mask, and a walk of the few thousand nodes, or few hundred, that are left.
+Inside a JSON string or a comment, about 90% of the tokens do not end it. The set of these tokens depends only on the
+allowed characters, not on the grammar. So the mask of this set is computed once per vocabulary and set of characters.
+To compute the mask of a state inside a string, only the prefix tree of the other tokens is walked: a few hundred or
+thousand nodes.
 """
 
 from __future__ import annotations
@@ -27,45 +28,67 @@ from grammar_workers.pushdown.strings import COMMON, UNESCAPED
 from grammar_workers.vocabulary import trie
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
+# State of a `character_table` between two characters.
 BETWEEN = 0
-"""The state of a `character_table` between two characters."""
+# Flag in the result of `mark_staying`.
 STAYS_UNESCAPED = 64
-"""See `mark_staying`."""
 _ANY = 1 << 30
 
 
 class Slice(NamedTuple):
-    """The tokens of a vocabulary by whether they stay within a set of characters; they may end inside of one."""
+    """The tokens of a vocabulary in two groups: those that consist of characters of a set, and all others.
+
+    A token of the first group may end in the middle of the UTF-8 bytes of such a character.
+
+    Attributes:
+        mask: Mask of the first group, uint32 [words].
+        rest: Prefix tree of the second group, int32 [nodes, TRIE_COLUMNS].
+    """
 
     mask: NDArray[np.uint32]
-    """[words]: those that do"""
     rest: NDArray[np.int32]
-    """The prefix tree of the others."""
 
 
 class StringSlices(NamedTuple):
-    """What may be read inside a JSON string; kernels take it as it is."""
+    """Masks and prefix trees of a vocabulary, precomputed for states inside a JSON string.
+
+    A slice has the mask of the tokens that consist of certain characters, and the prefix tree of all other tokens.
+    Prefix trees are int32 [nodes, TRIE_COLUMNS].
+
+    Attributes:
+        body: Masks, uint32 [longest + 1, words]. Mask n allows the tokens that stay inside the string and have at most
+            n characters. `longest` is the number of characters of the longest such token.
+        closing: Prefix tree of the tokens with a quote.
+        tails: Prefix tree of tails. The tail of a token that closes a string is its bytes from the closing quote on.
+            TRIE_TOKEN is the lowest ID of a token with the tail.
+        same_tail: For each token, the next token with the same tail, -1 for none, int32 [V].
+        unfolded: Slice of the tokens without quotes and backslashes. So its prefix tree has the tokens that are not in
+            folded trees (see `folded_trie`).
+        any_character: Slice of the tokens of at most 32 characters (TOLERATED_RUN) without six rare characters (RARE).
+            It is used in states that allow all these tokens (TOLERATES_ANY).
+        any_but_escaped: Slice of the tokens in `any_character` that also have no line ends and no characters that JSON
+            must escape. It is used in states that allow all these tokens (TOLERATES_UNESCAPED).
+    """
 
     body: NDArray[np.uint32]
-    """[longest + 1, words]: row n allows the tokens that stay inside the string and need at most n characters"""
     closing: NDArray[np.int32]
-    """The prefix tree of tokens with a quote."""
     tails: NDArray[np.int32]
-    """The prefix tree of these tokens from the quote on that ends the string, TRIE_TOKEN holding the lowest token."""
     same_tail: NDArray[np.int32]
-    """[V]: the next token with the same tail, or -1"""
     unfolded: Slice
-    """Of the tokens without quotes and backslashes; folded trees leave out the rest."""
     any_character: Slice
-    """Of the tokens of at most TOLERATED_RUN characters: for states that tolerate every character but RARE ones."""
     any_but_escaped: Slice
-    """For those that tolerate neither what has an escape nor the line separators (what `.` matches)."""
 
 
 def character_table(sequences: Iterable[ByteRanges]) -> NDArray[np.int16]:
-    """The automaton that reads characters spelled like this one after the other, int16 [states, 256]: the next state.
+    """Build an automaton over bytes that reads any text of given characters.
 
-    Ranges of bytes after the same beginning are equal or disjoint. -1 is no state.
+    Args:
+        sequences: Encodings of the characters. An encoding has an inclusive range for each byte. If two encodings begin
+            with equal ranges, the next ranges must be equal or disjoint.
+
+    Returns:
+        Transition table, int16 [states, 256]: the next state after each byte, -1 for none. The automaton is in state 0
+        (BETWEEN) at the beginning and after each complete character.
     """
     rows = [np.full(256, -1, np.int16)]
     for sequence in sequences:
@@ -82,7 +105,15 @@ def character_table(sequences: Iterable[ByteRanges]) -> NDArray[np.int16]:
 
 @functools.lru_cache(maxsize=8)
 def string_table(characters: Charset) -> NDArray[np.int16]:
-    """The `character_table` of a JSON string of these characters, each in its one spelling."""
+    """Return an automaton over bytes that reads the contents of a JSON string in the canonical encoding.
+
+    Args:
+        characters: The characters that the string may contain.
+
+    Returns:
+        Transition table, int16 [states, 256]: the next state after each byte, -1 for none. The automaton is in state 0
+        at the beginning and after each complete character. The array is cached: do not change it.
+    """
     plain = charset.subtract(characters, ESCAPED)
     escaped = charset.intersect(characters, ESCAPED)
     spelled = [encode_string_body(chr(code)) for low, high in escaped for code in range(low, high + 1)]
@@ -93,9 +124,17 @@ def string_table(characters: Charset) -> NDArray[np.int16]:
 
 
 def split(tree: NDArray[np.int32], node_of: NDArray[np.int32], table: NDArray[np.int16], most: int = _ANY) -> Slice:
-    """The slice of the tokens that an automaton can read, with `most` characters at most.
+    """Divide the tokens of a vocabulary into those that an automaton over characters can read, and all others.
 
-    `tree` is the prefix tree of all tokens and `node_of` (int32 [V]) the node in which each ends, or -1.
+    Args:
+        tree: Prefix tree of all tokens, int32 [nodes, TRIE_COLUMNS].
+        node_of: For each token, the node of `tree` in which it ends, -1 for none, int32 [V].
+        table: Transition table from `character_table`, int16 [states, 256].
+        most: Maximum number of characters of a token that counts as readable. An incomplete last character counts.
+            Default: no limit.
+
+    Returns:
+        The mask of the readable tokens, and the prefix tree of the other tokens.
     """
     states, characters = _read(tree, table)
     stays = (states >= 0) & (characters <= most)
@@ -103,7 +142,16 @@ def split(tree: NDArray[np.int32], node_of: NDArray[np.int32], table: NDArray[np
 
 
 def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_bytes: Sequence[bytes]) -> StringSlices:
-    """What may be read inside a string; arguments as above, and what automata read of each token."""
+    """Precompute masks and prefix trees of a vocabulary, with which masks inside JSON strings are computed faster.
+
+    Args:
+        tree: Prefix tree of all tokens, int32 [nodes, TRIE_COLUMNS].
+        node_of: For each token, the node of `tree` in which it ends, -1 for none, int32 [V].
+        token_bytes: Bytes of each token as automata read them, V entries. b"" for special and unusable tokens.
+
+    Returns:
+        The masks and trees, as new arrays.
+    """
     states, characters = _read(tree, string_table(charset.ALL))
     longest = int(characters[states >= 0].max(initial=0))
     body = [_mask(node_of, (states >= 0) & (characters <= many)) for many in range(longest + 1)]
@@ -118,11 +166,19 @@ def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_byt
 
 
 def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Which nodes of the prefix tree of all tokens end between two characters, and all tokens from there on stay.
+    """Mark subtrees of a prefix tree in which all tokens consist of ordinary string characters.
 
-    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
-    tokens are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of
-    these characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
+    A state that allows long enough texts of ordinary characters allows all tokens of such a subtree. A node is marked
+    if it is at the end of a character, and if all tokens in its subtree are in the slice `any_character` (see
+    `StringSlices`).
+
+    Args:
+        tree: Prefix tree of all tokens, int32 [nodes, TRIE_COLUMNS].
+
+    Returns:
+        A number for each node, uint8 [nodes]. 0: the node is not marked. Else, the number is 1 + the maximum number of
+        characters that follow the node in its subtree. 64 (STAYS_UNESCAPED) is added if all tokens of the subtree are
+        also in the slice `any_but_escaped`.
     """
     ends = tree[:, TRIE_END]
     spans = np.stack([np.arange(len(tree)), ends], axis=1)
@@ -138,41 +194,39 @@ def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 
 def _without(tree: NDArray[np.int32], node_of: NDArray[np.int32], marks: Sequence[int]) -> Slice:
-    """The slice of the tokens that have none of these bytes."""
+    """Return the slice of the tokens that have none of these bytes."""
     table = np.full((1, 256), BETWEEN, np.int16)
     table[0, marks] = -1
     return split(tree, node_of, table)
 
 
 def _tails(token_bytes: Sequence[bytes], table: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """`tails` and `same_tail` of a vocabulary, `table` being that of all characters of a string."""
-    first: dict[bytes, int] = {}
-    last: dict[bytes, int] = {}
-    same = np.full(len(token_bytes), -1, np.int32)
-    for token, data in enumerate(token_bytes):
-        state = BETWEEN if QUOTE in data else -1
-        for place, byte in enumerate(data):
-            if state < 0:
-                break
-            if state == BETWEEN and byte == QUOTE:
-                tail = data[place:]
-                if first.setdefault(tail, token) != token:
-                    same[last[tail]] = token
-                last[tail] = token
-                break
-            state = int(table[state, byte])
+    """Return `tails` and `same_tail` of a vocabulary. `table` is the `string_table` of all characters."""
+    first, same = trie.chain([_tail(data, table) for data in token_bytes])
     return trie.build_with_ids(first), same
 
 
+def _tail(data: bytes, table: NDArray[np.int16]) -> bytes:
+    """Return the bytes of a token from the closing quote on; b"" if the token does not close a string."""
+    state = BETWEEN if QUOTE in data else -1
+    for place, byte in enumerate(data):
+        if state < 0:
+            break
+        if state == BETWEEN and byte == QUOTE:
+            return data[place:]
+        state = int(table[state, byte])
+    return b""
+
+
 def _mask(node_of: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """The mask row of the tokens that end in one of `nodes` (bool [nodes])."""
+    """Return the mask of the tokens that end in one of `nodes` (bool [nodes])."""
     held = np.zeros(-(-len(node_of) // 32) * 32, np.bool_)
     held[: len(node_of)] = np.append(nodes, False)[node_of]
     return np.packbits(held, bitorder="little").view(np.uint32)
 
 
 def _pruned(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The prefix tree of the tokens that end in one of `nodes`."""
+    """Return the prefix tree of the tokens that end in one of `nodes` (bool [nodes])."""
     ends_here = nodes & (tree[:, TRIE_TOKEN] >= 0)
     before = np.append(0, np.cumsum(ends_here))
     kept = before[tree[:, TRIE_END]] > before[:-1]
@@ -185,7 +239,7 @@ def _pruned(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.int
 @called_with(int32[:, ::1], int16[:, ::1])
 @njit(**OPTIONS)
 def _read(tree, table):  # type: ignore[no-untyped-def]
-    """For each node the state in which it is arrived at, or -1, and how many characters have begun up to there."""
+    """Return for each node the state of the automaton at the node, or -1, and the number of characters begun so far."""
     many = tree.shape[0]
     states = np.empty(many, np.int16)
     characters = np.empty(many, np.int32)

@@ -1,8 +1,8 @@
-"""The bytes that each token of a tokenizer adds to the text, derived from the tokenizer's own decoder.
+"""The bytes of each token of a tokenizer, derived from the tokenizer's own decoder.
 
-The bytes of a token are the bytes that the tokenizer's `decode` appends to the text for it, after any text before it.
-A decoder for which a token has no such bytes of its own, because they depend on the tokens beside it, is rejected with
-`UnsupportedTokenizerError`. `compare_with_decode` then compares a sample with `decode` itself.
+The bytes of a token are the bytes by which the decoded text grows if the token is appended. If they depend on the
+tokens before or after it, `UnsupportedTokenizerError` is raised. `read_tokens` verifies a sample of the tokens by
+calling the tokenizer's `decode`.
 """
 
 from __future__ import annotations
@@ -28,27 +28,34 @@ _NON_ASCII = "é€😀"
 
 
 class UnsupportedTokenizerError(ValueError):
-    """The bytes of this tokenizer's tokens cannot be derived; the message names its decoder."""
+    """The bytes of a tokenizer's tokens cannot be derived from its decoder. The message names the decoder."""
 
 
 class TokenTable(NamedTuple):
-    """The tokens of a tokenizer that a model can generate."""
+    """The tokens of a tokenizer that a model can generate.
+
+    Attributes:
+        token_bytes: Bytes of each token, by ID. None for special tokens and for IDs without a token.
+        special_tokens: Name of each special token (such as "<|end|>") -> its ID.
+    """
 
     token_bytes: list[bytes | None]
-    """None for special tokens and for IDs without a token."""
     special_tokens: dict[str, TokenId]
 
 
 def read_tokens(tokenizer: Any, size: int) -> TokenTable:
     """Derive the bytes of the tokens with IDs below `size`.
 
+    `UnsupportedTokenizerError` is raised if the bytes cannot be derived from the tokenizer's decoder, or if the method
+    `decode` of the tokenizer returns other bytes.
+
     Args:
-        tokenizer: A tokenizer of `transformers`: around a `tokenizers.Tokenizer`, a SentencePiece model, a tiktoken
-            encoding or a tokenizer of mistral-common.
+        tokenizer: A tokenizer of `transformers`. It must use a `tokenizers.Tokenizer`, a SentencePiece model, a
+            tiktoken encoding or a tokenizer of mistral-common.
         size: Width of the model's logits. The model cannot generate tokens with larger IDs.
 
-    Raises:
-        UnsupportedTokenizerError: The bytes cannot be derived from the tokenizer's decoder, or `decode` disagrees.
+    Returns:
+        The bytes of `size` tokens, and the special tokens among them.
     """
     instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
     table = _mistral_tokens(instruct.tokenizer, size) if instruct is not None else _other_tokens(tokenizer, size)
@@ -77,12 +84,12 @@ def _other_tokens(tokenizer: Any, size: int) -> TokenTable:
 
 
 def _text_tokens(tokenizer: Any, added: dict[TokenId, str], tokens: list[TokenId]) -> Mapping[TokenId, bytes | None]:
-    """The bytes of `tokens`, None or absent without any. `added` has the texts of those that were added."""
+    """Return the bytes of `tokens`, None or absent for tokens without bytes. `added` has the texts of added tokens."""
     encoded = {token: content.encode() for token, content in added.items()}
     for name in ("model", "tokenizer"):
         encoding: Any = getattr(tokenizer, name, None)
         if hasattr(encoding, "decode_single_token_bytes"):
-            # Tokenizers in Python around tiktoken write bytes as text in formats of their own.
+            # Python tokenizers around tiktoken represent bytes as text in their own formats, so ask the encoding.
             return {token: _tiktoken_bytes(encoding, token) for token in tokens} | encoded
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
@@ -102,10 +109,10 @@ def _text_tokens(tokenizer: Any, added: dict[TokenId, str], tokens: list[TokenId
 
 
 def _description(decoder: Any) -> Any:
-    """The entry `decoder` of a tokenizer.json, without the rest of the file, which takes seconds to write."""
+    """Return the entry `decoder` of a tokenizer.json without the rest of the file, which takes seconds to write."""
     try:
-        return None if decoder is None else json.loads(decoder.__getstate__())
-    except Exception as error:  # the library raises nothing more special for decoders written in Python
+        return decoder if decoder is None or isinstance(decoder, dict) else json.loads(decoder.__getstate__())
+    except Exception as error:  # the library raises a plain Exception for decoders written in Python
         raise UnsupportedTokenizerError(
             f"cannot derive the bytes of the tokens from the tokenizer's decoder {type(decoder).__name__}: {error}"
         ) from error
@@ -132,35 +139,29 @@ def _sentencepiece_bytes(model: Any, pieces: Mapping[TokenId, str]) -> dict[Toke
 def decoded(decoder: Any, pieces: Mapping[TokenId, str]) -> dict[TokenId, bytes]:
     """Derive the bytes of tokens from a decoder of the `tokenizers` library.
 
-    Args:
-        decoder: The entry `decoder` of a tokenizer.json. None joins the tokens with spaces.
-        pieces: The tokens as the file writes them, added tokens that are not special included: they are decoded, too.
+    `UnsupportedTokenizerError` is raised if the bytes of a token depend on the tokens before or after it, or if the
+    type of the decoder is not supported.
 
-    Raises:
-        UnsupportedTokenizerError: A token's bytes depend on the tokens beside it.
+    Args:
+        decoder: The entry `decoder` of a tokenizer.json, a dictionary. None: tokens are joined with spaces.
+        pieces: Token ID -> token as written in the tokenizer.json. Added tokens that are not special are included.
+
+    Returns:
+        Token ID -> bytes of the token, for all keys of `pieces`.
     """
     if decoder is None:
         return {token: f" {piece}".encode() for token, piece in pieces.items()}
     chain = _DecoderChain(pieces)
-    for step in _steps(decoder):
-        chain.apply(step)
+    chain.apply(decoder)
     return {token: text if isinstance(text, bytes) else text.encode() for token, text in chain.texts.items()}
 
 
-def _steps(decoder: Any) -> Iterator[dict[str, Any]]:
-    if decoder["type"] != "Sequence":
-        yield decoder
-        return
-    for part in decoder["decoders"]:
-        yield from _steps(part)
-
-
 class _DecoderChain:
-    """The text of each token on its way through a decoder's steps.
+    """The text of each token after the decoder steps that have been applied so far.
 
-    A step of `tokenizers` maps a list of strings to another list. At first these are the tokens. `Fuse` and `ByteLevel`
-    make one string of them, `ByteFallback` one of each run of byte tokens. A step that changes strings then sees the
-    neighbors of a token, so that it is supported only where it changes each character on its own, or nothing.
+    A step of `tokenizers` maps a list of strings to another list. At first the strings are the tokens. `Fuse` and
+    `ByteLevel` join all strings into one; `ByteFallback` joins each run of byte tokens. A step after that sees a token
+    together with its neighbors. So it is supported only if it changes each character independently, or nothing.
     """
 
     def __init__(self, pieces: Mapping[TokenId, str]) -> None:
@@ -189,11 +190,15 @@ class _DecoderChain:
             f" ({json.dumps(step, ensure_ascii=False)}): {reason}"
         )
 
+    def _Sequence(self, step: dict[str, Any]) -> None:
+        for part in step["decoders"]:
+            self.apply(part)
+
     def _Fuse(self, _: dict[str, Any]) -> None:
         self._fused = True
 
     def _ByteFallback(self, step: dict[str, Any]) -> None:
-        if not self._fused:  # a fused text is no token for a byte
+        if not self._fused:  # a fused text is never a byte token
             self._needs_strings(step)
             self._each(_byte_or_text)
 
@@ -221,7 +226,7 @@ class _DecoderChain:
 
     def _Metaspace(self, step: dict[str, Any]) -> None:
         self._needs_strings(step)
-        # It removes the symbol from the first string, and a fused text is the first.
+        # The decoder removes the symbol from the first string. A fused text is always the first string.
         removed = self._fused and step.get("prepend_scheme", "always") != "never"
         self._each(lambda text: text.replace(step["replacement"], "" if removed else " "))
 
@@ -262,7 +267,7 @@ def _byte_or_text(piece: str) -> str | bytes:
 
 
 def _byte_level(piece: str) -> bytes:
-    """Bytes of a piece of byte-level BPE. A piece with a character outside its table is plain text."""
+    """Return the bytes of a piece of byte-level BPE. A piece with a character outside its table is plain text."""
     table = _byte_level_table()
     try:
         return bytes([table[character] for character in piece])
@@ -279,14 +284,17 @@ def _word_piece(piece: str, prefix: str, cleanup: bool) -> str:
 
 @functools.cache
 def _byte_level_table() -> dict[str, int]:
-    """Character -> byte of byte-level BPE (GPT-2): printable bytes stand for themselves, the others from U+0100 on."""
+    """Return the byte of each character of byte-level BPE (GPT-2).
+
+    Printable bytes stand for themselves. The others are the characters from U+0100 on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
 def _compare_with_decode(tokenizer: Any, token_bytes: Sequence[bytes | None]) -> None:
-    """Compare the bytes of a sample of tokens, after other text, with what `tokenizer.decode` adds for them."""
+    """Compare the bytes of sampled tokens with the text that `tokenizer.decode` adds for them after other text."""
     first = _neutral(tokenizer, token_bytes)
     if first is None:
         return
@@ -308,7 +316,7 @@ def _decode(tokenizer: Any, tokens: list[TokenId]) -> str:
 
 
 def _neutral(tokenizer: Any, token_bytes: Sequence[bytes | None]) -> TokenId | None:
-    """A token with text of its own, after which a decoder does not treat the next token as the first one."""
+    """Return a token with text of its own. A decoder does not treat the token after it as the first one."""
     plain = (token for token, data in enumerate(token_bytes) if data and data.isascii() and data.strip())
     letters = (token for token, data in enumerate(token_bytes) if data and data.isalpha())
     candidates = itertools.chain(itertools.islice(letters, 16), itertools.islice(plain, 16))
@@ -316,7 +324,7 @@ def _neutral(tokenizer: Any, token_bytes: Sequence[bytes | None]) -> TokenId | N
 
 
 def _sampled_runs(token_bytes: Sequence[bytes | None]) -> Iterator[list[TokenId]]:
-    """Runs of tokens that make whole characters: single ones, with spaces at their ends too, and several at once."""
+    """Yield token sequences of whole characters: single tokens, tokens that end in a space, runs of eight tokens."""
     spaced = (token for token, data in enumerate(token_bytes) if data and data[-1:] == b" ")
     evenly = range(0, len(token_bytes), -(-len(token_bytes) // _SAMPLED) or 1)
     chosen = (*itertools.islice(spaced, 16), *evenly)

@@ -21,7 +21,7 @@ async def nothing(target: Target) -> Recovered:
 
 
 # In this type no rounding makes answers depend on who else is in the batch.
-ENGINE = {"threads": 1, "max_length": 1024, "dtype": "float64", "grammar_timeout_s": 600}
+ENGINE = {"threads": 1, "max_model_len": 1024, "dtype": "float64", "grammar_timeout_s": 600}
 
 ANYTHING_ELSE = {
     "router": {"max_prompt_bytes": 100_000},
@@ -46,7 +46,7 @@ def arguments(store: str) -> dict[str, object]:
     return {
         "store": store,
         # A replica that is replaced finishes its streams, however busy the machine is (as in k8s/base/serve.yaml).
-        "router": {"replicas": 3, "num_cpus": 0.1, "resources": {"front": 1}, "drain_s": 60},
+        "router": {"replicas": 3, "num_cpus": 0.1, "resources": {"front": 1}, "graceful_shutdown_timeout_s": 60},
         "compiler": {
             "replicas": 3,
             "num_cpus": 0.1,
@@ -55,9 +55,15 @@ def arguments(store: str) -> dict[str, object]:
             "max_ongoing_requests": 8,
             # On a busy machine work at the lowest priority takes its time.
             "compile_timeout_s": 120,
-            "max_wait_s": 600,
+            "queue_timeout_s": 600,
         },
-        "replica": {"replicas": 2, "num_cpus": 0.1, "resources": {"model": 1}, "drain_s": 120, "engine": ENGINE},
+        "replica": {
+            "replicas": 2,
+            "num_cpus": 0.1,
+            "resources": {"model": 1},
+            "graceful_shutdown_timeout_s": 120,
+            "engine": ENGINE,
+        },
     }
 
 

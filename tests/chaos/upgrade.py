@@ -54,9 +54,9 @@ class Version:
 
     def compilations(self) -> int:
         """How often it has compiled since it began, when Ray has collected that: some seconds later."""
-        self.server.shows_metric(COMPILATIONS, within_s=SHOWN_S, place="grammar_compiler")
+        self.server.shows_metric(COMPILATIONS, within_s=SHOWN_S, component="grammar_compiler")
         seen = -1
-        while (now := round(sum(self.server.metric(COMPILATIONS, place="grammar_compiler")))) != seen:
+        while (now := round(sum(self.server.metric(COMPILATIONS, component="grammar_compiler")))) != seen:
             seen = now
             time.sleep(COLLECTED_S)
         return now
@@ -164,12 +164,12 @@ def faults(phase: Phase) -> list[str]:
 @contextlib.contextmanager
 def started(store: str, code: Path = REPOSITORY) -> Iterator[Version]:
     """A server of the packages in `code`, one of each deployment."""
-    engine = {"threads": 1, "max_length": 1024, "grammar_timeout_s": 600}
+    engine = {"threads": 1, "max_model_len": 1024, "grammar_timeout_s": 600}
     deployments: dict[str, Any] = {
         "store": store,
-        "router": {"num_cpus": 0.1, "drain_s": 60},
-        "compiler": {"num_cpus": 0.1, "compile_timeout_s": 120, "max_wait_s": 600},
-        "replica": {"num_cpus": 0.1, "drain_s": 60, "engine": engine},
+        "router": {"num_cpus": 0.1, "graceful_shutdown_timeout_s": 60},
+        "compiler": {"num_cpus": 0.1, "compile_timeout_s": 120, "queue_timeout_s": 600},
+        "replica": {"num_cpus": 0.1, "graceful_shutdown_timeout_s": 60, "engine": engine},
     }
     with Server(deployments, code=code) as server:
         yield Version(server)

@@ -72,6 +72,14 @@ def of_section(title: str, number: int = 0) -> str:
     return [block.text for block in blocks(DOCUMENT, "sh") if begin < block.line <= end][number]
 
 
+def block(section: str, containing: str) -> str:
+    """The first shell block of a section that contains a text."""
+    number = 0
+    while containing not in (text := of_section(section, number)):
+        number += 1
+    return text
+
+
 def eventually(found: Callable[[], Any], within_s: float = 240) -> Any:
     """Return what `found` returns as soon as it is true."""
     deadline = time.monotonic() + within_s

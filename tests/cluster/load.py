@@ -32,6 +32,7 @@ class Sent:
     """`valid`, `refused` (a whole answer that is an error), `broken` (a stream without its end), `lost` (no answer),
     `different` (from an earlier answer to the same request), `invalid`."""
     detail: str = ""
+    ended: float = 0.0
     silence_s: float = 0.0
     """The longest time in which neither an event nor an error came."""
 
@@ -77,6 +78,7 @@ class Load:
             except (httpx.HTTPError, OSError) as error:
                 one.outcome = "broken" if one.outcome == "broken" else "lost"
                 one.detail = repr(error)
+            one.ended = time.monotonic()
             self.sent.append(one)
             await asyncio.sleep(PAUSE_S if kind == "stream" or one.outcome != "valid" else 0)
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.conftest import NAMESPACE, Shell, of_section
+from tests.cluster.conftest import NAMESPACE, Shell, block, of_section
 from tests.cluster.load import Load, Sent
 
 STREAMS = 16
@@ -70,7 +70,7 @@ class Cluster:
             ("max_replicas: 8", "max_replicas: 2\n        downscale_delay_s: 30"),
             ("processes: 3", "processes: 1"),
             ("memory_limit_mb: 2560", f"memory_limit_mb: {2560 - variant}"),
-            ("max_length: 2048", f"max_length: {2048 - variant}"),
+            ("max_model_len: 2048", f"max_model_len: {2048 - variant}"),
         ):
             assert old in serve, old
             serve = serve.replace(old, new)
@@ -239,6 +239,57 @@ def refused_change(it: Cluster) -> None:
     it.apply()
 
 
+def make_volume(it: Cluster) -> None:
+    """Make a volume for Ray's state where the cluster's default storage class provisions none."""
+    classes = json.loads(it.kubectl("get storageclass --output json"))["items"]
+    default = "storageclass.kubernetes.io/is-default-class"
+    found = next((one for one in classes if one["metadata"].get("annotations", {}).get(default) == "true"), None)
+    if found is not None and found["provisioner"] != "kubernetes.io/no-provisioner":
+        return
+    if it.kubectl("get persistentvolume turnstile-test --ignore-not-found"):
+        return
+    node = json.loads(it.kubectl("get nodes --output json"))["items"][0]["metadata"]["name"]
+    path = {"path": "/var/tmp/turnstile-test", "type": "DirectoryOrCreate"}
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "turnstile-test"},
+        "spec": {
+            "capacity": {"storage": "4Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": found["metadata"]["name"] if found else "",
+            "hostPath": path,
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+    }
+    # The kubelet makes the folder root's, and `fsGroup` does not hold for it.
+    container = {
+        "name": "open",
+        "image": "redis:7.2-alpine",
+        "command": ["chmod", "777", "/volume"],
+        "volumeMounts": [{"name": "volume", "mountPath": "/volume"}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "turnstile-volume", "namespace": "default"},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "volume", "hostPath": path}],
+        },
+    }
+    for one in (volume, pod):
+        it.shell.run(f"echo '{json.dumps(one)}' | kubectl create -f -")
+    it.shell.run(
+        "kubectl wait pod turnstile-volume -n default --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s; "
+        "kubectl delete pod turnstile-volume -n default"
+    )
+
+
 def keep_state(it: Cluster) -> None:
     """Deploy with what `k8s/overlays/high-availability` adds to the GPU overlay, on nodes without GPUs."""
     parts = it.shell.clone / "k8s/overlays/high-availability"
@@ -248,30 +299,11 @@ def keep_state(it: Cluster) -> None:
     kustomization = it.shell.overlay / "kustomization.yaml"
     text = kustomization.read_text().replace("k8s/base]", "k8s/base, gcs-redis.yaml]")
     kustomization.write_text(f"{text}- {{path: rayservice.yaml, target: {{kind: RayService}}}}\n")
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "turnstile-test"},
-        "spec": {
-            "capacity": {"storage": "4Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Delete",
-            "hostPath": {"path": "/var/tmp/turnstile-test", "type": "DirectoryOrCreate"},
-        },
-    }
-    it.shell.run(f"kubectl get persistentvolume turnstile-test || echo '{json.dumps(volume)}' | kubectl create -f -")
+    make_volume(it)
     it.shell.run(block("3. Secrets", "turnstile-gcs"))
     it.apply()
     time.sleep(10)
     assert "serves what was applied" in it.status(), it.status(0)
-
-
-def block(section: str, containing: str) -> str:
-    """The first shell block of a section that contains a text."""
-    number = 0
-    while containing not in (text := of_section(section, number)):
-        number += 1
-    return text
 
 
 def served(it: Cluster) -> bool:
@@ -304,11 +336,11 @@ def scenarios(next_image: str) -> dict[str, Scenario | None]:
     }
 
 
-async def harm(cluster: Cluster, url: str, scenario: Scenario) -> tuple[list[Sent], float]:
+async def harm(cluster: Cluster, url: str, scenario: Scenario, streams: int = STREAMS) -> tuple[list[Sent], float]:
     """All requests, and the seconds until the service was whole again."""
     await asyncio.to_thread(scenario.prepare, cluster)
     before = cluster.ready()
-    load = Load(url, streams=STREAMS)
+    load = Load(url, streams=streams)
     await asyncio.sleep(CALM_S)
     struck = time.monotonic()
     await asyncio.to_thread(scenario.strike, cluster)
@@ -367,6 +399,10 @@ def explain(sent: list[Sent]) -> None:
     )
     for detail, count in details.most_common(8):
         print(f"  {count} x {detail}", file=sys.stderr, flush=True)
+    clock = time.time() - time.monotonic()
+    for one in [one for one in sent if one.outcome in ("broken", "lost")][:8]:
+        begun, ended = (time.strftime("%H:%M:%S", time.gmtime(clock + moment)) for moment in (one.began, one.ended))
+        print(f"  {one.kind} {one.outcome}, sent {begun}, ended {ended}, silent {one.silence_s:.1f} s", file=sys.stderr)
     slow = sorted((one for one in sent if one.silence_s > 10), key=lambda one: -one.silence_s)[:4]
     for one in slow:
         print(
@@ -379,6 +415,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="SCENARIO", help="a part of its name (default: all)")
     parser.add_argument("--image", default="turnstile:0.2.0")
     parser.add_argument("--next-image", default="turnstile:0.2.1")
+    parser.add_argument(
+        "--streams", type=int, default=STREAMS, help="at a time, but for scaling (default: %(default)s)"
+    )
     parser.add_argument("--url", help="of the Service; default: its cluster IP")
     parser.add_argument("--deployed", action="store_true", help="a run of this program has deployed it already")
     options = parser.parse_args()
@@ -407,7 +446,7 @@ def main() -> int:
                 sent, wants = asyncio.run(scale(cluster, url))
                 whole = "; ".join(f"{tier} {'/'.join(f'{s:.0f}' for s in found)}" for tier, found in wants.items())
             else:
-                sent, whole_s = asyncio.run(harm(cluster, url, scenario))
+                sent, whole_s = asyncio.run(harm(cluster, url, scenario, options.streams))
                 whole = f"{whole_s:.0f}"
             print(row(name, sent, whole), flush=True)
             explain(sent)

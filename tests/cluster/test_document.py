@@ -91,7 +91,7 @@ def test_metrics_that_alerts_watch_are_there(shell: Shell) -> None:
 def test_a_request_is_followed_through_the_logs(shell: Shell) -> None:
     request_id = f"follow-{secrets.token_hex(4)}"
     assert ask(shell, request_id)["status"] == 200
-    command = of_section("8. Watch it", -1).replace("REQUEST_ID", request_id)
+    command = of_section("8. Monitor", -1).replace("REQUEST_ID", request_id)
     lines = eventually(lambda: shell.run(command, fails=True))
     assert {"grammar", "model"} <= set(re.findall(r"-(grammar|model)-worker-", lines))
     assert '"message": "compiled grammar' in lines

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 
 from deployments.arguments import AppArguments, ReplicaArguments, RouterArguments, ThinkingArguments
 from deployments.chat.tool_formats import ToolFormatName
-from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
+from deployments.routes import create_http_app
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 from tests.deployments.fakes import FakeCompiler, FakeReplica

@@ -164,7 +164,7 @@ class FakeReplica:
 
     async def info(self, template_arguments: Any, *, options: dict[str, Any]) -> dict[str, Any]:
         prompts = [self.generation_prompt for _ in template_arguments]
-        return {"max_length": 2048, "chat_template": self.chat_template, "generation_prompts": prompts}
+        return {"max_model_len": 2048, "chat_template": self.chat_template, "generation_prompts": prompts}
 
     async def report(self) -> list[Any]:
         if isinstance(self.reports, Exception):

@@ -44,7 +44,11 @@ def test_options_come_from_the_arguments() -> None:
             "model": TINY,
             "router": {"replicas": 3, "max_ongoing_requests": 7},
             "compiler": {"resources": {"grammar": 1}, "num_cpus": 2, "processes": 2},
-            "replica": {"autoscaling": {"min_replicas": 2, "max_replicas": 5}, "num_gpus": 1, "drain_s": 60},
+            "replica": {
+                "autoscaling": {"min_replicas": 2, "max_replicas": 5},
+                "num_gpus": 1,
+                "graceful_shutdown_timeout_s": 60,
+            },
         }
     )
     deployments = bound(build_app(arguments))

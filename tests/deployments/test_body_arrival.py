@@ -9,8 +9,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from deployments.http.app import BODIES
 from deployments.http.body_arrival import FREE_BYTES
+from deployments.routes import BODIES
 from tests.deployments.applications import BODY_TIMEOUT_S, MAX_BODY_BYTES, application
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deployments.arguments import CompilerArguments
-from deployments.config_file import ConfigError, config_problems, load_config
+from deployments.config_file import ConfigError, checked_config, load_config
 from deployments.shipped import REPOSITORY
 from grammar_workers.keys import parse_specification
 
@@ -40,11 +40,11 @@ def test_the_shipped_configs_are_right(path: Path) -> None:
         ("applications.0.args.replica.autoscaling", {"max": 1}, "applications.0.args.replica.autoscaling.max"),
         ("applications.0.deployments", [{"name": "Router", "replicas": 2}], "applications.0.deployments.0.replicas"),
         ("applications.0.deployments", [{"name": "Rooter"}], "Rooter"),
-        ("applications.0.args.replica.engine.slots", 0, "applications.0.args.replica.engine.slots"),
+        ("applications.0.args.replica.engine.max_num_seqs", 0, "applications.0.args.replica.engine.max_num_seqs"),
         (
             "applications.0.args.replica.engine",
-            {"kind": "vllm", "slots": 4},
-            "applications.0.args.replica.engine.slots",
+            {"kind": "vllm", "max_num_seqs": 4},
+            "applications.0.args.replica.engine.max_num_seqs",
         ),
         ("applications.0.args.replica.engine", {"kind": "sglang"}, "applications.0.args.replica.engine"),
         (
@@ -65,14 +65,14 @@ def test_the_shipped_configs_are_right(path: Path) -> None:
 )
 def test_a_mistake_is_named(place: str, value: Any, named: str) -> None:
     config = local()
-    assert config_problems(config) == []
+    assert checked_config(config)[1] == []
     *parents, key = place.split(".")
     node: Any = config
     for parent in parents:
         node = node[int(parent)] if isinstance(node, list) else node.setdefault(parent, {})
     node[key] = value
     untouched = copy.deepcopy(config)
-    assert any(named in problem for problem in config_problems(config))
+    assert any(named in problem for problem in checked_config(config)[1])
     assert config == untouched
 
 
@@ -85,6 +85,14 @@ def test_files_that_are_no_configs(tmp_path: Path, text: str | None, reason: str
         path.write_text(text)
     with pytest.raises(ConfigError, match=reason):
         load_config(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"name: \xff")
+    for unreadable in (tmp_path, path):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_config(unreadable)
 
 
 @pytest.mark.parametrize("applications", ["5", "{a: b}", "[5]", "[{args: 5}]", "[{args: {replica: 5}}]"])

@@ -12,7 +12,6 @@ import lark
 import openai
 import pytest
 
-from benchmarks.tool_calls import generated, vocabulary
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS
 from deployments.chat.tools import ToolDialect
@@ -20,6 +19,7 @@ from deployments.openai.responses.body import ResponsesBody
 from grammar_workers import compile_grammar
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.deployments.tool_calls import generated, vocabulary
 
 pytestmark = pytest.mark.anyio
 
@@ -66,8 +66,8 @@ def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, str]:
     return name, given
 
 
-# A recursive grammar does not go with markers that are tokens, which is a typed error.
-@pytest.mark.parametrize(("syntax", "special"), [("lark", False), ("flat", True), ("regex", False), ("regex", True)])
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("syntax", ["lark", "flat", "regex"])
 @pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.takes_text])
 def test_inputs_match_their_grammar(name: Any, syntax: str, special: bool) -> None:
     """Random walks, read whole and in pieces; ends of calls are in the language."""
@@ -85,6 +85,16 @@ def test_inputs_match_their_grammar(name: Any, syntax: str, special: bool) -> No
         called, given = read(ToolCallParser(FORMATS[name], schemas=offer.schemas()), [text])
         assert (called, given) == read(ToolCallParser(FORMATS[name], schemas=offer.schemas()), list(text)), text
         judged(syntax if called == "run" else other, given)
+
+
+@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.takes_text])
+def test_white_space_at_the_start_of_an_input_is_kept(name: Any) -> None:
+    offer = ResponsesBody.model_validate({"input": "x", "tools": [tool("regex")]}).chat.offer()
+    assert offer is not None
+    one = FORMATS[name]
+    text = f"{one.opens}{one.begin('run', 0, '0' * one.id_length)}\n 1{one.end}{one.closes}"
+    for pieces in ([text], list(text)):
+        assert read(ToolCallParser(one, schemas=offer.schemas()), pieces) == ("run", "\n 1")
 
 
 async def test_the_package_reads_them(http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica) -> None:

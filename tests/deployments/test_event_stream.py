@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from deployments.routing.tiers import Generation, Tiers
+from deployments.generation import Generation
+from deployments.routing.tiers import Tiers
 from tests.deployments.applications import application
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 

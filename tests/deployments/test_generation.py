@@ -10,9 +10,10 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
+from deployments.generation import Generation, Grammar
 from deployments.http.errors import ApiError
 from deployments.routing.retries import MAX_TRIES
-from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.routing.tiers import Tiers
 from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import ARTIFACT, FakeCompiler, FakeReplica, settled
 

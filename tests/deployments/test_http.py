@@ -221,6 +221,29 @@ async def test_an_unknown_path_that_is_near_a_known_one(http: httpx.AsyncClient,
     assert message == f"no such path: POST {sent}" + (f"; is `{meant}` meant?" if meant else "")
 
 
+async def test_another_method_than_a_path_takes(http: httpx.AsyncClient) -> None:
+    message = error(await http.get("/v1/chat/completions"), 405)["message"]
+    assert message == "GET is not allowed here: /v1/chat/completions takes POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("[1, 2]", "the body is an array: it must be a JSON object"),
+        ("1.5", "the body is a number: it must be a JSON object"),
+        ("", "missing, or not sent as Content-Type: application/json"),
+    ],
+)
+async def test_a_body_that_is_no_object(http: httpx.AsyncClient, body: str, told: str) -> None:
+    headers = {"content-type": "application/json"}
+    answer = await http.post("/v1/chat/completions", content=body, headers=headers)
+    assert told in error(answer, 400)["message"]
+
+
+async def test_the_key_of_a_grammar_in_words(http: httpx.AsyncClient) -> None:
+    assert "`key`: must have 64 characters" in error(await http.get("/v1/grammars/0123"), 400)["message"]
+
+
 async def test_unknown_field(http: httpx.AsyncClient) -> None:
     detail = error(await chat(http, temprature=1), 400)
     assert detail["param"] == "temprature" and detail["code"] == "unknown_field"

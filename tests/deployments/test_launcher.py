@@ -26,9 +26,7 @@ def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:
 
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(
-        (REPOSITORY / "configs" / "local.yaml").read_text().replace("slots:", "slot:") + "aplications: []\n"
-    )
+    config.write_text((REPOSITORY / "configs" / "local.yaml").read_text() + "aplications: []\n")
     result = launch(config, 0)
     assert result.returncode == 2
     assert "unknown key `aplications`" in result.stderr
@@ -53,7 +51,7 @@ def test_a_model_of_the_config_that_is_not_there_is_named_before_ray_starts(
     )
     result = launch(config, 0)
     assert result.returncode == 2
-    assert result.stderr.startswith(f"error: {config}: {place}: there is no folder ")
+    assert result.stderr.startswith(f"error: {config}: `applications.0.args`: {place}: there is no folder ")
     assert len(result.stderr.splitlines()) == 1 and "Hugging Face id is written" in result.stderr
     assert "starting a local Ray" not in result.stdout
 
@@ -78,11 +76,13 @@ def test_a_port_that_is_none_is_one_line(port: int) -> None:
 def test_a_ray_that_does_not_start_is_the_reason() -> None:
     program = """
 import sys, pathlib, ray
+from argparse import Namespace
 from deployments.local.server import serve_locally
 def fail(**settings): raise TimeoutError("the raylet did not answer")
 ray.init = fail
 config = pathlib.Path("configs/local.yaml")
-sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
+options = Namespace(port=0, metrics_port=None, deadline=60, model=None, engine=None)
+sys.exit(serve_locally(config, options))
 """
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
@@ -93,6 +93,7 @@ sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
 
 RAY_HANGS = """
 import pathlib, signal, subprocess, sys, time, ray
+from argparse import Namespace
 from deployments.local.server import serve_locally
 def hang(**settings):
     child = subprocess.Popen(["sleep", "600"])
@@ -100,7 +101,8 @@ def hang(**settings):
     time.sleep(600)
 ray.init = hang
 config = pathlib.Path("configs/local.yaml")
-sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=float(sys.argv[1])))
+options = Namespace(port=0, metrics_port=None, deadline=float(sys.argv[1]), model=None, engine=None)
+sys.exit(serve_locally(config, options))
 """
 
 

@@ -41,11 +41,11 @@ def test_a_second_signal_means_haste(signals: StopSignals, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("open_requests", "drain_s", "haste", "cut"),
+    ("open_requests", "graceful_shutdown_timeout_s", "haste", "cut"),
     [([3, 2, 0], 60, False, 0), ([0], 0, False, 0), ([3, 3], 0, False, 3), ([2, 1, 1], 60, True, 2)],
 )
 def test_open_requests_may_finish(
-    open_requests: list[int], drain_s: float, haste: bool, cut: int, monkeypatch: pytest.MonkeyPatch
+    open_requests: list[int], graceful_shutdown_timeout_s: float, haste: bool, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New ones are refused before the first look at those that are open."""
     said: list[str] = []
@@ -54,5 +54,5 @@ def test_open_requests_may_finish(
     hurry = threading.Event()
     if haste:
         hurry.set()
-    assert finish_requests(said.append, hurry, drain_s=drain_s) == cut
+    assert finish_requests(said.append, hurry, graceful_shutdown_timeout_s=graceful_shutdown_timeout_s) == cut
     assert said[:2] == ["refuse", "look"]

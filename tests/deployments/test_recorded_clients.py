@@ -15,7 +15,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from benchmarks.tool_calls import vocabulary
 from deployments.arguments import ThinkingArguments
 from grammar_workers import TokenFSM, compile_grammar
 from grammar_workers.errors import GrammarError
@@ -23,6 +22,7 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.service.job import opened
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import Event, FakeCompiler, FakeReplica
+from tests.deployments.tool_calls import vocabulary
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from tests.documents import REPOSITORY
 from tests.k8s.test_monitoring import exported
 
 documents = functools.cache(reference.documents)
-NAMES = ("http", "config", "command-line", "metrics", "engines", "errors")  # the one of features has tests of its own
+NAMES = ("http", "config", "command-line", "metrics", "engines", "errors", "modules")  # features: tests of its own
 MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig, VllmEngineConfig)
 
 

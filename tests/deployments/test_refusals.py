@@ -19,6 +19,7 @@ from tests.grammar_workers.vocabularies import bytes_vocabulary
 pytestmark = pytest.mark.anyio
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+ANY = {"type": "json_object"}
 SCHEMA = {"type": "object", "properties": {"maxlength": {"type": "string", "maxlength": 4}}}
 
 
@@ -33,8 +34,8 @@ def refused(specification: dict[str, Any], **options: Any) -> ApiError:
     [
         (
             {"type": "json_schema", "schema": {"type": "string", "pattern": r"(a)\1"}},
-            r'alternatives; .*have it named: `on_unsupported: report` \(at /pattern: "\(a\)\\\\1"; '
-            r"character 3\)$",
+            r"alternatives; .*`on_unsupported: report`: the keyword is then listed, not enforced "
+            r'\(at /pattern: "\(a\)\\\\1"; character 3\)$',
         ),
         ({"type": "regex", "pattern": "ab(c)++d"}, r"write the quantifier without the second \+ \(at character \d, "),
         ({"type": "regex", "pattern": "a{1048577}"}, r"the repeat count 1048577 is above 1048576; repeat a group"),
@@ -45,6 +46,10 @@ def refused(specification: dict[str, Any], **options: Any) -> ApiError:
         (
             {"type": "json_schema", "schema": {"type": "string", "maxLength": -1}},
             r"\(at /maxLength: -1\)$",
+        ),
+        (
+            {"type": "structural_tag", "triggers": ["<g"], "tags": [{"begin": "<f", "content": ANY, "end": ">"}]},
+            r"^`begin` starts with none of the `triggers`; change one of them \(at /tags/0/begin: \"<f\"\)$",
         ),
     ],
 )

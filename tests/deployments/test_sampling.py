@@ -91,7 +91,7 @@ def test_conditional_sampling_reaches_the_replica() -> None:
     body = ChatCompletionBody.model_validate({"messages": HELLO, **off, **beside, **fields})
     data = json.loads(json.dumps(body.generation_request("r", drawn_seed=0)))
     request = GenerationRequest.model_validate({**data, "grammar": {"key": "0" * 64}})
-    assert request.sampling.conditional_sampling == ConditionalSampling(particles=8, resample_below=0.5)
+    assert request.sampling.conditional_sampling == ConditionalSampling(particles=8, ess_threshold=0.5)
     assert body.sequences == 8
 
 
@@ -142,8 +142,8 @@ def test_a_budget_goes_with_a_constraint() -> None:
         ({"beam_search": {"num_beams": 4}, "stop": "x"}, "beam_search"),
         ({"conditional_sampling": {"particles": 0}}, "conditional_sampling.particles"),
         ({"conditional_sampling": {"particles": 65}}, "conditional_sampling.particles"),
-        ({"conditional_sampling": {"particles": 2, "resample_below": 1.5}}, "conditional_sampling.resample_below"),
-        ({"conditional_sampling": {"resample_below": 0.5}}, "conditional_sampling.particles"),
+        ({"conditional_sampling": {"particles": 2, "ess_threshold": 1.5}}, "conditional_sampling.ess_threshold"),
+        ({"conditional_sampling": {"ess_threshold": 0.5}}, "conditional_sampling.particles"),
         ({"conditional_sampling": {"particles": 2, "x": 1}}, "conditional_sampling.x"),
     ],
 )

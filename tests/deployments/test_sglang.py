@@ -71,6 +71,18 @@ def test_the_first_rank_decides_for_all(size: int) -> None:
     second.shutdown()
 
 
+def test_an_error_in_the_first_rank_is_no_wait_for_the_others() -> None:
+    leader, follower, first, second = both(None)
+
+    def fails() -> bytes:
+        raise MemoryError
+
+    decided, read = first.submit(leader.agree, fails), second.submit(follower.agree, fails)
+    assert isinstance(decided.exception(60), MemoryError) and read.result(60) == b""
+    first.shutdown()
+    second.shutdown()
+
+
 def test_a_call_that_the_first_rank_never_begins_is_no_wait_for_ever() -> None:
     leader, follower, first, second = both(None)
     gate: Future[None] = Future()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
@@ -15,17 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.tool_calls import called, generated, vocabulary
 from deployments.arguments import ThinkingArguments
 from deployments.chat.thinking import FAMILIES, ReasoningParser, Thinking
 from deployments.chat.tool_formats import FORMATS, ToolFormatName
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
-from grammar_workers import GrammarError, Vocabulary, compile_grammar
+from grammar_workers import Vocabulary, compile_grammar
 from grammar_workers.specification import SPECIFICATION, JsonSchemaSpecification
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.deployments.tool_calls import called, generated, vocabulary
 from tests.grammar_workers.vocabularies import accepts
 
 pytestmark = pytest.mark.anyio
@@ -393,5 +394,7 @@ def test_a_recursive_grammar_may_follow_thoughts_that_end_with_text() -> None:
     assert not accepts(fsm, "</think>\n\n(x") and not accepts(fsm, "x")
     tokens = [*(bytes([byte]) for byte in range(256)), None, None]
     special = Vocabulary(tokens, [256], {"<|end|>": 256, "</think>": 257})
-    with pytest.raises(GrammarError, match="recursive grammar together with tokens"):
-        compile_grammar(specification, special)
+    fsm = compile_grammar(specification, special)
+    thought, answer = [*b"(x", 257, *b"\n\n"], [*b"((x))", 256]
+    state = functools.reduce(fsm.next_state, [*thought, *answer], fsm.initial_state)
+    assert fsm.is_terminal(state)

@@ -35,7 +35,7 @@ class Tokenizing(FakeReplica):
     class _Engine:
         tokenizer = TOKENIZER
         tokenizing = TenantThreads("tokenize")
-        max_length = 2048
+        max_model_len = 2048
 
         class vocabulary:
             size = len(TOKENIZER) + 8
@@ -99,7 +99,7 @@ async def test_a_chat_has_the_tokens_of_its_completion(
     tokenized = (await http.post("/tokenize", json=body)).json()
     assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
     request = GenerationRequest.model_validate(replica.requests[0])
-    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048, longest_token=64)
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_model_len=2048, longest_token=64)
     assert tokenized["tokens"] == encoder.encode(request) and tokenized["count"] == len(tokenized["tokens"])
     assert tokenized["token_strs"] is None
 
@@ -112,7 +112,7 @@ async def test_a_message_is_counted_as_it_will_be(
     counted = (await http.post("/v1/messages/count_tokens", json=body)).json()
     assert (await http.post("/v1/messages", json={**body, "max_tokens": 5})).status_code == 200
     request = GenerationRequest.model_validate(replica.requests[0])
-    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048, longest_token=64)
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_model_len=2048, longest_token=64)
     assert counted == {"input_tokens": len(encoder.encode(request))}
 
 
@@ -182,7 +182,7 @@ async def test_a_long_prompt_does_not_block_the_event_loop(http: httpx.AsyncClie
 def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=100, longest_token=20)
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_model_len=100, longest_token=20)
     monkeypatch.setattr(type(TOKENIZER), "__call__", lambda *arguments, **named: pytest.fail("it was tokenized"))
     text = "a" * 100_000
     prompt = {"prompt": text} if source == "prompt" else {"messages": [{"role": "user", "content": text}]}

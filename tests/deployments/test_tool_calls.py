@@ -112,7 +112,7 @@ def test_the_end_of_a_json_value_is_found(value: Any, ascii_only: bool, size: in
     rest = text + "}</call>"
     for start in range(0, len(rest), size):
         if not scanner.over:
-            read_characters += scanner.feed(rest[start : start + size])
+            read_characters += len(scanner.read(rest[start : start + size])[0])
     assert read_characters == len(text) and scanner.over
 
 

@@ -7,15 +7,15 @@ from typing import Any, get_args
 
 import pytest
 
-from benchmarks.tool_calls import vocabulary
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
 from deployments.chat.tool_formats.declaration import ToolFormat
-from deployments.chat.tool_formats.tags import answer_format
+from deployments.chat.tool_formats.tags import WantedCalls, answer_format
 from deployments.shipped import REPOSITORY
 from grammar_workers import compile_grammar
 from grammar_workers.specification import StructuralTagSpecification
 from tests.deployments.test_tool_calls import read
+from tests.deployments.tool_calls import vocabulary
 
 TEMPLATES = {
     # What marks the templates of these families, as they write it.
@@ -104,7 +104,7 @@ def test_the_example_of_the_documentation_is_a_format() -> None:
     _, calls = read(ToolCallParser(acme, 1), list(text))
     assert [(call["name"], call["arguments"]) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]
     functions = [("f", {"type": "object"}), ("g", {"type": "object"})]
-    answer = answer_format(acme, functions, demanded=True, one=False)
+    answer = answer_format(acme, WantedCalls(functions, demanded=True, one=False))
     fsm = compile_grammar(StructuralTagSpecification.model_validate({"format": answer}), vocabulary(special=False))
     state = fsm.initial_state
     for token in fsm.vocabulary.encode(text.encode()) or []:

@@ -12,7 +12,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionAllowedToolChoiceParam
 
-from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
 from deployments.chat.tool_formats import FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
@@ -21,6 +20,7 @@ from grammar_workers import compile_grammar
 from grammar_workers.specification import SPECIFICATION
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.deployments.tool_calls import fault, generated, prefixes, vocabulary
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,13 @@ import httpx
 import jsonschema
 import pytest
 
-from benchmarks.tool_calls import generated, vocabulary
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from grammar_workers import compile_grammar
 from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.deployments.tool_calls import generated, vocabulary
 
 pytestmark = pytest.mark.anyio
 

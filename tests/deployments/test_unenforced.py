@@ -59,7 +59,7 @@ async def test_the_option_reaches_both_tiers(
 
 
 async def test_what_the_server_does_anyway_changes_nothing(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
-    for option in ({}, {"on_unsupported": "refuse"}):
+    for option in ({}, {"on_unsupported": "reject"}):
         answer = await http.post("/v1/completions", json={"prompt": "x", "response_format": FORMAT, **option})
         assert HEADER not in answer.headers and answer.json()["grammar"]["unenforced"] == []
     assert compiler.calls[0][:2] == compiler.calls[1][:2]
@@ -155,7 +155,7 @@ async def test_compiling_ahead(http: httpx.AsyncClient, compiler: FakeCompiler) 
     [
         {"prompt": "x", **REPORT},
         {"prompt": "x", "structured_outputs": {"key": "0" * 64}, **REPORT},
-        {"prompt": "x", "structured_outputs": {"key": "0" * 64}, "on_unsupported": "refuse"},
+        {"prompt": "x", "structured_outputs": {"key": "0" * 64}, "on_unsupported": "reject"},
         {"prompt": "x", "response_format": FORMAT, "on_unsupported": "ignore"},
     ],
 )
@@ -172,7 +172,7 @@ async def test_a_server_may_forbid_it(compiler: FakeCompiler, replica: FakeRepli
             error = (await http.post(path, json={**asked, **REPORT})).json()["error"]
             assert (error["param"], error["code"]) == ("on_unsupported", "unenforced_not_allowed")
             assert "router.allow_unenforced" in error["message"]
-            assert (await http.post(path, json={**asked, "on_unsupported": "refuse"})).status_code == 200
+            assert (await http.post(path, json={**asked, "on_unsupported": "reject"})).status_code == 200
 
 
 def test_a_config_must_not_contradict_itself() -> None:

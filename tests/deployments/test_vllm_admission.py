@@ -246,7 +246,7 @@ def test_what_is_not_enforced_stands_in_the_log(served: Served, caplog: pytest.L
         reference = served.ask(json={**schema, "x-turnstile": {"on_unsupported": "report", **extension}})
         assert served.matches(reference, '["a", "a"]') and not served.matches(reference, "[1]")
         (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert f"grammar {reference.key} does not enforce /items/pattern: " in warning
+        assert f"keyword not enforced: key={reference.key} pointer=/items/pattern reason=" in warning
     caplog.clear()
     served.ask(json=extended(on_unsupported="report"))
     assert not [record for record in caplog.records if record.levelname == "WARNING"]

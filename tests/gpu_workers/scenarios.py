@@ -94,14 +94,14 @@ def requests_of(rng: np.random.Generator, names: list[str]) -> list[GenerationRe
 def circumstances(rng: np.random.Generator) -> dict[str, Any]:
     slots = int(rng.integers(1, 6))
     return {
-        "slots": slots,
-        "prefill_chunk": int(rng.choice([1, 3, 7, 64])),
-        "step_tokens": slots + int(rng.choice([1, 5, 40])),
+        "max_num_seqs": slots,
+        "long_prefill_token_threshold": int(rng.choice([1, 3, 7, 64])),
+        "max_num_batched_tokens": slots + int(rng.choice([1, 5, 40])),
         "forced_text": bool(rng.integers(2)),
-        "ngram": int(rng.choice([0, 1, 3])),
+        "prompt_lookup_max": int(rng.choice([0, 1, 3])),
         "draft_cost": float(rng.choice([0.01, 0.2])),
-        "max_drafts": int(rng.choice([0, 2, 15])),
-        "shortest_prefix": int(rng.choice([2, 16, 1000])),
+        "num_speculative_tokens": int(rng.choice([0, 2, 15])),
+        "min_prefix_tokens": int(rng.choice([2, 16, 1000])),
         "sparse_limit": int(rng.choice([1, 256])),
         "preempt_patience": int(rng.choice([0, 8])),
         "overlap": bool(rng.integers(2)),
@@ -146,7 +146,13 @@ def check(seed: int) -> int:
     requests = requests_of(rng, list(fsms))
     settings = circumstances(rng)
     plain = engine_config(
-        slots=1, prefill_chunk=64, step_tokens=64, forced_text=False, ngram=0, shortest_prefix=1000, sparse_limit=256
+        max_num_seqs=1,
+        long_prefill_token_threshold=64,
+        max_num_batched_tokens=64,
+        forced_text=False,
+        prompt_lookup_max=0,
+        min_prefix_tokens=1000,
+        sparse_limit=256,
     )
     with running_engine(kind, plain, grammars(**fsms)) as engine:
         alone: list[Output] = []

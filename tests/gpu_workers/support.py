@@ -281,7 +281,13 @@ class Result:
 
 def engine_config(**settings: Any) -> EngineConfig:
     """Small numbers, so that slots run out and prompts are cut."""
-    defaults = {"dtype": "float64", "slots": 4, "max_length": MAX_LENGTH, "prefill_chunk": 5, "step_tokens": 12}
+    defaults = {
+        "dtype": "float64",
+        "max_num_seqs": 4,
+        "max_model_len": MAX_LENGTH,
+        "long_prefill_token_threshold": 5,
+        "max_num_batched_tokens": 12,
+    }
     return EngineConfig(**{**defaults, **settings, "threads": 1})
 
 
@@ -305,7 +311,7 @@ def closed(engine: Engine, config: EngineConfig) -> Iterator[Engine]:
         yield engine
     finally:
         engine.close()
-    assert engine.pool.free_slots == config.slots
+    assert engine.pool.free_slots == config.max_num_seqs
     assert not engine.scheduler.running and not engine.scheduler.waiting
     assert all(layer.isfinite().all() for layer in (*engine.pool.keys, *engine.pool.values))
 

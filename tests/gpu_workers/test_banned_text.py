@@ -134,7 +134,7 @@ def test_outputs_without_their_words(temperature: float) -> None:
         plain = run(engine, *(request(prompt, seed=3, **settings_) for prompt in prompts))
         words = [result.text[10:12] for result in plain]
         banned = [{"words": [word, "zq"], "case_sensitive": True} for word in words]
-        for config in (engine_config(), engine_config(slots=2, prefill_chunk=3)):
+        for config in (engine_config(), engine_config(max_num_seqs=2, long_prefill_token_threshold=3)):
             with running_engine(config=config) as other:
                 requests = [
                     request(prompt, seed=3, banned_words=words_, **settings_)

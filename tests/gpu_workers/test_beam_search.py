@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
@@ -81,7 +80,9 @@ def test_beams_equal_those_of_transformers(settings: dict[str, Any]) -> None:
     fsms |= {"texts": text_fsm("yes", "no", "maybe, who knows", "ja"), "ab": repeat_fsm("abc")}
     cases = [(name, rng.integers(0, 256, 6).tolist(), tokens) for name in (*fsms, None) for tokens in (4, 9)]
     model = reference_model()
-    with running_engine(config=engine_config(slots=8, step_tokens=32), fetch=grammars(**fsms)) as engine:
+    with running_engine(
+        config=engine_config(max_num_seqs=8, max_num_batched_tokens=32), fetch=grammars(**fsms)
+    ) as engine:
         results = run(
             engine,
             *(
@@ -117,8 +118,3 @@ def test_a_search_has_one_deadline() -> None:
     with running_engine(fetch=fetch) as engine:
         (result,) = run(engine, request("x", grammar="any", timeout_s=0.2, beam_search={"num_beams": 2}))
     assert result.error is not None and result.error["status"] == 408
-
-
-def test_settings_that_a_search_ignores_are_refused() -> None:
-    with pytest.raises(ValidationError, match="does not go with min_p, stop"):
-        request("x", beam_search={"num_beams": 2}, min_p=0.5, stop=["a"], logprobs=None)

@@ -76,13 +76,19 @@ def summary(result: Result) -> tuple[list[int], str, str | None]:
 def test_batch_chunking_and_drafts_change_nothing(kind: str, seed: int) -> None:
     """Together in few slots, in small chunks, in any order, by dense rows only, with drafts: as when alone without."""
     requests = random_requests(seed)
-    plain = engine_config(slots=1, prefill_chunk=64, step_tokens=64, forced_text=False, ngram=0)
+    plain = engine_config(
+        max_num_seqs=1,
+        long_prefill_token_threshold=64,
+        max_num_batched_tokens=64,
+        forced_text=False,
+        prompt_lookup_max=0,
+    )
     with running_engine(kind, plain, grammars(**FSMS)) as engine:
         alone = [summary(run(engine, one)[0]) for one in requests]
     for config, stagger in (
         (engine_config(), 0),
-        (engine_config(prefill_chunk=2, slots=6, overlap=True), 1),
-        (engine_config(sparse_limit=1, ngram=1, draft_cost=0.01, step_tokens=30), 3),
+        (engine_config(long_prefill_token_threshold=2, max_num_seqs=6, overlap=True), 1),
+        (engine_config(sparse_limit=1, prompt_lookup_max=1, draft_cost=0.01, max_num_batched_tokens=30), 3),
     ):
         with running_engine(kind, config, grammars(**FSMS)) as engine:
             assert [summary(result) for result in run(engine, *requests, stagger=stagger)] == alone

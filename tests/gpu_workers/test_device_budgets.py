@@ -72,14 +72,22 @@ def test_any_settings_give_the_plain_engines_tokens(seed: int, monkeypatch: pyte
         )
         for i in range(10)
     ]
-    expected = generated(seed, False, requests, slots=1, max_drafts=0, ngram=0, forced_text=False)
+    expected = generated(
+        seed, False, requests, max_num_seqs=1, num_speculative_tokens=0, prompt_lookup_max=0, forced_text=False
+    )
     export, nbytes, ahead = TokenFSM.device_tables, int(rng.choice([8000, 1 << 18])), int(rng.choice([1, 20]))
     monkeypatch.setattr(TokenFSM, "device_tables", lambda self, **limits: export(self, ahead=ahead, **limits))
     monkeypatch.setattr(plan, "TableMemory", lambda tokens, _, device: TableMemory(tokens, nbytes, device))
     for name, choices in {"_IDLE_STEPS": [1, 20], "_LEAST_NEW": [1, 5], "_SHARE": [1, 8]}.items():
         monkeypatch.setattr(tables, name, int(rng.choice(choices)))
     switches = {name: bool(rng.integers(2)) for name in ("draft_masks", "overlap", "forced_text")}
-    numbers = {"slots": (2, 4), "max_drafts": (2, 15), "ngram": (0, 3), "prefill_chunk": (1, 7), "step_tokens": (6, 40)}
+    numbers = {
+        "max_num_seqs": (2, 4),
+        "num_speculative_tokens": (2, 15),
+        "prompt_lookup_max": (0, 3),
+        "long_prefill_token_threshold": (1, 7),
+        "max_num_batched_tokens": (6, 40),
+    }
     drawn = {name: int(rng.choice(choices)) for name, choices in numbers.items()}
     assert generated(seed, True, requests, device_step="eager", draft_cost=1e-9, **switches, **drawn) == expected
 
@@ -138,7 +146,7 @@ def test_what_has_no_room_to_grow_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize("device_step", ["off", "eager"])
 def test_an_overflow_does_not_stay_in_the_heads_pool(device_step: str) -> None:
-    config = engine_config(device_step=device_step, slots=1, draft_cost=1e-9, step_tokens=40)
+    config = engine_config(device_step=device_step, max_num_seqs=1, draft_cost=1e-9, max_num_batched_tokens=40)
     target = prepare(tiny_model(CONFIGS["llama"]()), byte_tokenizer(), byte_vocabulary(), config)
     embeddings = target.model.get_input_embeddings().weight
     head = random_head(target)

@@ -93,13 +93,13 @@ def test_no_token_differs() -> None:
     rng = np.random.default_rng(1)
     fsms = {**automata(), "hand-made": random_fsm(rng)}
     requests = requests_of(rng, [None, "letters", "record", "letters", "any", "hand-made"], 40)
-    expected, host = outputs(engine_config(step_tokens=40, draft_cost=0.05), fsms, requests)
-    config = engine_config(step_tokens=40, draft_cost=0.05, device_step="eager", rejection_mass_interval=8)
+    expected, host = outputs(engine_config(max_num_batched_tokens=40, draft_cost=0.05), fsms, requests)
+    config = engine_config(max_num_batched_tokens=40, draft_cost=0.05, device_step="eager", rejection_mass_interval=8)
     actual, engine = outputs(config, fsms, requests, stagger=1)
     assert actual == expected
     assert engine.statistics.accepted_tokens > 0
     drawn = [
-        counts.forced + counts.sparse + counts.dense
+        counts["forced"] + counts["sparse"] + counts["dense"]
         for counts in (host.step_loop.sampler.counts, engine.step_loop.sampler.counts)
     ]
     assert drawn[0] == host.statistics.sampled_tokens
@@ -123,13 +123,13 @@ def test_rows_that_leave_the_device_come_back(monkeypatch: pytest.MonkeyPatch) -
     texts = {"type": "choice", "choices": ["".join(map(chr, rng.integers(97, 101, 25))) for _ in range(12)]}
     fsms = {**automata(), "texts": compile_grammar(texts, byte_vocabulary())}
     requests = requests_of(rng, ["any", "texts", "record"], 40)
-    expected, _ = outputs(engine_config(step_tokens=40, draft_cost=0.05), fsms, requests)
-    config = engine_config(step_tokens=40, draft_cost=0.05, device_step="eager")
+    expected, _ = outputs(engine_config(max_num_batched_tokens=40, draft_cost=0.05), fsms, requests)
+    config = engine_config(max_num_batched_tokens=40, draft_cost=0.05, device_step="eager")
     actual, engine = outputs(config, fsms, requests, stagger=1)
     assert actual == expected
     assert engine.statistics.accepted_tokens > 0
     on_host = engine.step_loop.sampler.counts
-    share = (on_host.forced + on_host.sparse + on_host.dense) / engine.statistics.sampled_tokens
+    share = (on_host["forced"] + on_host["sparse"] + on_host["dense"]) / engine.statistics.sampled_tokens
     assert 0.05 < share < 0.9
 
 
@@ -139,7 +139,7 @@ def test_banned_words_are_the_hosts() -> None:
     requests = [request([97 + i] * 5, seed=i, max_tokens=24, banned_words=words) for i in range(4)]
     actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
     assert actual == outputs(engine_config(), {}, requests)[0]
-    assert engine.step_loop.sampler.counts.dense > sum(len(token_ids) for token_ids, _, _ in actual)
+    assert engine.step_loop.sampler.counts["dense"] > sum(len(token_ids) for token_ids, _, _ in actual)
 
 
 def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,14 +148,20 @@ def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", compile_with)
     settings = {"max_tokens": 24, "seed": 3, "temperature": 1.0, "top_p": 0.9}
     one = request("abab", grammar="letters", **settings)
-    shape: dict[str, Any] = {"slots": 1, "prefill_chunk": 16, "step_tokens": 16, "max_drafts": 3, "draft_cost": 0.01}
+    shape: dict[str, Any] = {
+        "max_num_seqs": 1,
+        "long_prefill_token_threshold": 16,
+        "max_num_batched_tokens": 16,
+        "num_speculative_tokens": 3,
+        "draft_cost": 0.01,
+    }
     expected, _ = outputs(engine_config(**shape), automata(), [one])
     config = engine_config(**shape, device_step="compile")
     with running_engine(config=config, fetch=grammars(**automata())) as engine:
         (actual,) = run(engine, one, limit_s=250)  # compiling takes long on a busy machine
     assert (actual.token_ids, actual.text, actual.finish_reason) == expected[0]
     assert (
-        engine.step_loop.sampler.counts.sparse + engine.step_loop.sampler.counts.dense
+        engine.step_loop.sampler.counts["sparse"] + engine.step_loop.sampler.counts["dense"]
         < engine.statistics.sampled_tokens
     )
     assert engine.statistics.accepted_tokens > 0
@@ -183,7 +189,7 @@ def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) 
     requests = requests_of(np.random.default_rng(2), [None], 4)
     actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
     assert actual == outputs(engine_config(), {}, requests)[0]
-    assert not engine.step_loop.sampler.counts.dense
+    assert not engine.step_loop.sampler.counts["dense"]
 
 
 @given(st.integers(0, 10**6))
@@ -216,7 +222,7 @@ def test_every_shape_runs_on_padding_alone() -> None:
     before = [layer[: pool.slots].clone() for layer in (*pool.keys, *pool.values)]
     for shape in captured_shapes(pool, 8, drafts=False):
         with torch.no_grad():
-            result = static_step(model.model, model.head, pool, memory, None, pack([], shape, pool), shape)
+            result = static_step(model, memory, None, pack([], shape, pool), shape)
         assert result.told.shape == (shape.rows, 1 + 2 * shape.queries)
         assert result.hidden_states.isfinite().all() and result.told[:, 0].eq(0).all()
     assert all(

@@ -27,7 +27,7 @@ from tests.gpu_workers.support import (
 )
 
 FSMS: dict[str, Any] = {"random": random_fsm(np.random.default_rng(1)), "letters": repeat_fsm("abcdefgh")}
-SETTINGS = {"ngram": 0, "forced_text": False, "draft_cost": 0.05}
+SETTINGS = {"prompt_lookup_max": 0, "forced_text": False, "draft_cost": 0.05}
 
 
 def draft_model(seed: int, draft_to_target: Any = None, **settings: Any) -> DraftModel:
@@ -54,15 +54,17 @@ def requests_of(seed: int) -> list[Any]:
 def test_no_token_differs(drafter: str) -> None:
     """The target as its own draft model, one that is nearly always wrong, a pruned vocabulary, long prompts."""
     requests = requests_of(3)
-    with running_engine(config=engine_config(slots=1, max_drafts=0, ngram=0), fetch=grammars(**FSMS)) as engine:
+    with running_engine(
+        config=engine_config(max_num_seqs=1, num_speculative_tokens=0, prompt_lookup_max=0), fetch=grammars(**FSMS)
+    ) as engine:
         alone = [run(engine, one)[0] for one in requests]
     make = {
         "itself": lambda: draft_model(0),
         "another": lambda: draft_model(1),
         "pruned": lambda: draft_model(0, np.arange(90, 140)),
-        "chunked": lambda: draft_model(0, prefill_chunk=2),
+        "chunked": lambda: draft_model(0, long_prefill_token_threshold=2),
     }
-    config = engine_config(**SETTINGS, step_tokens=40)
+    config = engine_config(**SETTINGS, max_num_batched_tokens=40)
     with running_engine(config=config, fetch=grammars(**FSMS), draft_model=make[drafter]()) as engine:
         together = run(engine, *requests, stagger=1)
         assert engine.statistics.drafted_tokens > 0
@@ -74,7 +76,7 @@ def test_a_perfect_drafter_saves_most_forward_passes() -> None:
     one = request([5] * 10, temperature=0, max_tokens=40)
     steps = []
     for drafter in (None, draft_model(0)):
-        config = engine_config(**SETTINGS, step_tokens=64, prefill_chunk=64)
+        config = engine_config(**SETTINGS, max_num_batched_tokens=64, long_prefill_token_threshold=64)
         with running_engine(config=config, draft_model=drafter) as engine:
             (result,) = run(engine, one)
             steps.append(engine.statistics.steps)
@@ -87,7 +89,7 @@ def test_a_perfect_drafter_saves_most_forward_passes() -> None:
 def test_drafts_stay_inside_mask_and_draft_vocabulary() -> None:
     """The letters e to h are pruned away: the drafter never proposes them, the target still draws them."""
     kept = np.array([ord(letter) for letter in "abcdxyz"])
-    config = engine_config(**SETTINGS, step_tokens=40)
+    config = engine_config(**SETTINGS, max_num_batched_tokens=40)
     proposed: set[int] = set()
     drafter = draft_model(0, kept)
     original = drafter.propose

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from gpu_workers.config import EngineConfig
 from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.sequence.drafts import AcceptanceRate, Drafter, NgramIndex
 from grammar_workers import Vocabulary, compile_grammar
@@ -23,7 +24,7 @@ from tests.gpu_workers.support import (
     text_fsm,
 )
 
-PLAIN = {"forced_text": False, "ngram": 0}
+PLAIN = {"forced_text": False, "prompt_lookup_max": 0}
 
 
 def alternating_fsm() -> TableFSM:
@@ -44,7 +45,7 @@ def test_the_same_tokens_in_fewer_forward_passes(temperature: float) -> None:
     ]
     steps, outputs = [], []
     for settings in (PLAIN, {"draft_cost": 0.05}):
-        config = engine_config(slots=1, prefill_chunk=64, step_tokens=64, **settings)
+        config = engine_config(max_num_seqs=1, long_prefill_token_threshold=64, max_num_batched_tokens=64, **settings)
         with running_engine(config=config, fetch=grammars(**fsms)) as engine:
             outputs.append([run(engine, one)[0] for one in requests])
             steps.append(engine.statistics.steps)
@@ -95,18 +96,18 @@ def test_ngrams_find_the_latest_longest_match() -> None:
 
 def test_a_source_that_fails_is_given_up_and_tried_again_later() -> None:
     rate = AcceptanceRate(0.6)
-    drafter = Drafter(cost=0.25, limit=8, ngram=2)
+    drafter = Drafter(EngineConfig(draft_cost=0.25, num_speculative_tokens=8, prompt_lookup_max=2))
     tokens = [1, 2, 3, 4, 1, 2]
-    assert [draft.token_id for draft in drafter.propose(tokens, None, 8)] == [3, 4]
+    assert [draft.token_id for draft in drafter.propose(tokens, None, 8)[0]] == [3, 4]
     for _ in range(20):
         drafter._ngram_rate.update(False)
         rate.update(False)
     assert rate.value < 0.25
     waits = 0
-    while not drafter.propose(tokens, None, 8):
+    while not drafter.propose(tokens, None, 8)[0]:
         waits += 1
     assert 0 < waits < 200
-    assert drafter.propose(tokens, None, 0) == []
+    assert drafter.propose(tokens, None, 0) == ([], [])
 
 
 # -- forced text -----------------------------------------------------------------------------------------------------

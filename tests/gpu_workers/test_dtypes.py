@@ -42,9 +42,15 @@ FSMS: dict[str, TableFSM] = {f"random{seed}": random_fsm(np.random.default_rng(s
     "texts": text_fsm("the answer is yes", "the answer is no", "the question is which"),
 }
 CIRCUMSTANCES: tuple[dict[str, Any], ...] = (
-    {"slots": 1, "prefill_chunk": 64, "step_tokens": 64, "forced_text": False, "ngram": 0},
-    {"slots": 6, "prefill_chunk": 2, "overlap": True},
-    {"sparse_limit": 1, "ngram": 1, "draft_cost": 0.01, "step_tokens": 30},
+    {
+        "max_num_seqs": 1,
+        "long_prefill_token_threshold": 64,
+        "max_num_batched_tokens": 64,
+        "forced_text": False,
+        "prompt_lookup_max": 0,
+    },
+    {"max_num_seqs": 6, "long_prefill_token_threshold": 2, "overlap": True},
+    {"sparse_limit": 1, "prompt_lookup_max": 1, "draft_cost": 0.01, "max_num_batched_tokens": 30},
 )
 """Alone without drafts; in a batch by small chunks; dense rows and many drafts."""
 

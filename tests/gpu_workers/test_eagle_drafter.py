@@ -46,7 +46,12 @@ FSMS: dict[str, Any] = {
     "random": random_fsm(np.random.default_rng(1)),  # stays with the host
     **{name: compile_grammar(specification, byte_vocabulary()) for name, specification in COMPILED.items()},
 }
-SETTINGS: dict[str, Any] = {"ngram": 0, "forced_text": False, "draft_cost": 1e-9, "step_tokens": 40}
+SETTINGS: dict[str, Any] = {
+    "prompt_lookup_max": 0,
+    "forced_text": False,
+    "draft_cost": 1e-9,
+    "max_num_batched_tokens": 40,
+}
 
 
 class Watched(EagleDrafter):
@@ -109,16 +114,23 @@ def outputs(results: list[Result]) -> list[Any]:
     [
         {},
         {"draft_masks": False},
-        {"forced_text": True, "ngram": 3},
-        {"prefill_chunk": 2, "slots": 2},
+        {"forced_text": True, "prompt_lookup_max": 3},
+        {"long_prefill_token_threshold": 2, "max_num_seqs": 2},
         {"device_step": "eager"},
-        {"device_step": "eager", "draft_masks": False, "forced_text": True, "ngram": 3, "slots": 2, "overlap": True},
+        {
+            "device_step": "eager",
+            "draft_masks": False,
+            "forced_text": True,
+            "prompt_lookup_max": 3,
+            "max_num_seqs": 2,
+            "overlap": True,
+        },
     ],
     ids=["masked", "unmasked", "all", "chunked", "device", "device, all"],
 )
 def test_no_token_differs(settings: dict[str, Any]) -> None:
     requests = requests_of(3)
-    plain = engine_config(slots=1, max_drafts=0, ngram=0, step_tokens=40)
+    plain = engine_config(max_num_seqs=1, num_speculative_tokens=0, prompt_lookup_max=0, max_num_batched_tokens=40)
     with running_engine(config=plain, fetch=grammars(**FSMS)) as engine:
         alone = [run(engine, one)[0] for one in requests]
     with eagle_engine(**settings) as (engine, _):
@@ -137,7 +149,7 @@ def test_drafts_are_those_of_the_paper(kind: str, masks: bool, device_step: str)
         request([*prefix[: 12 + i], 30 + i, 99], grammar=[None, "letters", "texts"][i % 3], max_tokens=14, seed=i)
         for i in range(9)
     ]
-    shape: dict[str, Any] = {"slots": 3, "prefill_chunk": 7, "max_drafts": 4}
+    shape: dict[str, Any] = {"max_num_seqs": 3, "long_prefill_token_threshold": 7, "num_speculative_tokens": 4}
     with eagle_engine(kind, **shape, draft_masks=masks, forced_text=True, device_step=device_step) as (engine, drafter):
         run(engine, *requests, stagger=2)
         assert engine.scheduler.reused_tokens > 0
@@ -171,8 +183,8 @@ def test_a_round_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification, draws, the automaton and four drafts, one after another, without a host read or a graph break."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     one = request("abab", grammar="many letters", max_tokens=24, seed=3, temperature=1.0, top_p=0.9)
-    shape: dict[str, Any] = {"slots": 1, "prefill_chunk": 16, "max_drafts": 4}
-    plain = engine_config(**shape, ngram=0)
+    shape: dict[str, Any] = {"max_num_seqs": 1, "long_prefill_token_threshold": 16, "num_speculative_tokens": 4}
+    plain = engine_config(**shape, prompt_lookup_max=0)
     with running_engine(config=plain, fetch=grammars(**FSMS)) as engine:
         (expected,) = run(engine, one)
     with eagle_engine(**shape, device_step="compile") as (engine, drafter):
@@ -192,13 +204,13 @@ def test_unmasked_drafts_end_where_the_grammar_does() -> None:
 @pytest.mark.parametrize("settings", [{"draft_sampling": "random"}, {"device_step": "eager"}], ids=["random", "device"])
 def test_outputs_have_the_exact_distribution(settings: dict[str, Any]) -> None:
     """Joint over four tokens, at temperature 1: drafts drawn at random, and the likeliest ones in the device's step."""
-    with eagle_engine(softer=3, step_tokens=300, slots=32, **settings) as (engine, _):
+    with eagle_engine(softer=3, max_num_batched_tokens=300, max_num_seqs=32, **settings) as (engine, _):
         check_distribution(engine, "two letters", b"ab", 4, softer=3)
 
 
 def test_features_follow_their_tokens() -> None:
     """A prompt that begins like another takes over features with keys and values; a wiped slot has none."""
-    with eagle_engine(slots=2, prefill_chunk=8) as (engine, drafter):
+    with eagle_engine(max_num_seqs=2, long_prefill_token_threshold=8) as (engine, drafter):
         prompt = list(range(40, 70))
         run(engine, request(prompt, max_tokens=3, temperature=0))
         run(engine, request([*prompt[:25], 9, 9], max_tokens=3, temperature=0))

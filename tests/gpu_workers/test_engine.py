@@ -57,23 +57,26 @@ def test_output_obeys_its_grammar() -> None:
 def test_tokens_without_a_choice_need_no_forward_pass() -> None:
     """Four letters with no choice: at most the prompt's own step runs, and no logits are computed."""
     with running_engine(
-        config=engine_config(prefill_chunk=64, step_tokens=64), fetch=grammars(t=text_fsm("true"))
+        config=engine_config(long_prefill_token_threshold=64, max_num_batched_tokens=64),
+        fetch=grammars(t=text_fsm("true")),
     ) as engine:
         (result,) = run(engine, request("is it", grammar="t"))
         assert engine.statistics.steps <= 1
         assert (engine.statistics.forced_tokens, engine.statistics.sampled_tokens) == (4, 0)
-        assert engine.step_loop.sampler.counts.dense == engine.step_loop.sampler.counts.sparse == 0
+        assert engine.step_loop.sampler.counts["dense"] == engine.step_loop.sampler.counts["sparse"] == 0
     assert (result.text, result.finish_reason) == ("true", "stop")
     assert result.token_ids == list(b"true")
 
 
 def test_without_forced_text_every_token_is_a_step_and_the_last_needs_no_other() -> None:
-    config = engine_config(prefill_chunk=64, step_tokens=64, forced_text=False, ngram=0)
+    config = engine_config(
+        long_prefill_token_threshold=64, max_num_batched_tokens=64, forced_text=False, prompt_lookup_max=0
+    )
     with running_engine(config=config, fetch=grammars(t=text_fsm("true"))) as engine:
         (result,) = run(engine, request("is it", grammar="t"))
         assert engine.statistics.steps == 4
-        assert engine.step_loop.sampler.counts.forced == 4
-        assert engine.step_loop.sampler.counts.dense == engine.step_loop.sampler.counts.sparse == 0
+        assert engine.step_loop.sampler.counts["forced"] == 4
+        assert engine.step_loop.sampler.counts["dense"] == engine.step_loop.sampler.counts["sparse"] == 0
     assert result.token_ids == list(b"true")
 
 
@@ -147,7 +150,7 @@ def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -
         assert (await late).text == "late"
         assert engine.statistics.fed_tokens == 30 + 20  # the late text leaves no choice
 
-    with running_engine(config=engine_config(ngram=0), fetch=fetch) as engine:
+    with running_engine(config=engine_config(prompt_lookup_max=0), fetch=fetch) as engine:
         asyncio.run(scenario(engine))
 
 
@@ -171,7 +174,9 @@ def test_a_prompt_waits_a_moment_for_its_grammar(monkeypatch: pytest.MonkeyPatch
         assert result.text in ("forced, a", "forced, b")
         assert (engine.statistics.steps, engine.statistics.fed_tokens) == (1, 1 + len("forced, "))
 
-    with running_engine(config=engine_config(prefill_chunk=64, step_tokens=64), fetch=fetch) as engine:
+    with running_engine(
+        config=engine_config(long_prefill_token_threshold=64, max_num_batched_tokens=64), fetch=fetch
+    ) as engine:
         asyncio.run(scenario(engine))
 
 
@@ -439,7 +444,7 @@ def test_cancelling_anywhere_leaks_nothing(seed: int) -> None:
 
 
 def test_closing_the_engine_ends_everything_with_an_error() -> None:
-    config = engine_config(slots=3)  # slots are not freed by closing: an engine's pool of its own
+    config = engine_config(max_num_seqs=3)  # slots are not freed by closing: an engine's pool of its own
     engine = Engine(loaded("llama", config), config, no_grammars)
 
     async def scenario() -> None:

@@ -80,7 +80,13 @@ def test_batches_chunks_and_drafts_change_nothing_and_a_resume_goes_on() -> None
     fsms = {"nested": nested(30), "grown": grown()}
     settings = {"max_tokens": 14, "finish_within_budget": True, "logit_bias": {ord("("): 3.0, ord("x"): 2.0}}
     requests = [request(f"p{i}", grammar=name, seed=i, **settings) for i in range(2) for name in fsms]
-    alone_config = engine_config(slots=1, prefill_chunk=64, step_tokens=64, max_drafts=0, forced_text=False)
+    alone_config = engine_config(
+        max_num_seqs=1,
+        long_prefill_token_threshold=64,
+        max_num_batched_tokens=64,
+        num_speculative_tokens=0,
+        forced_text=False,
+    )
     with running_engine(config=alone_config, fetch=grammars(**fsms)) as engine:
         alone = [run(engine, one)[0] for one in requests]
     with running_engine(fetch=grammars(**fsms)) as engine:

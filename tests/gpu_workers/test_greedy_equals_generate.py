@@ -38,7 +38,9 @@ def test_greedy_equals_generate(kind: str, chunk: int) -> None:
     requests = [
         request(prompt, temperature=0, max_tokens=budget) for prompt, budget in zip(prompts, budgets, strict=True)
     ]
-    with running_engine(kind, engine_config(prefill_chunk=chunk, step_tokens=max(8, chunk))) as engine:
+    with running_engine(
+        kind, engine_config(long_prefill_token_threshold=chunk, max_num_batched_tokens=max(8, chunk))
+    ) as engine:
         results = run(engine, *requests, stagger=2)
     for prompt, budget, result in zip(prompts, budgets, results, strict=True):
         assert result.token_ids == reference(model, prompt, budget)

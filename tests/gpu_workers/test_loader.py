@@ -105,8 +105,8 @@ def test_a_head_that_does_more_than_a_linear_map_is_not() -> None:
 
 
 def test_the_cache_is_left_empty_and_lengths_are_the_smaller() -> None:
-    loaded = prepared(CONFIGS["qwen3"](), max_length=4096)
-    assert loaded.max_length == loaded.pool.length == CONFIGS["qwen3"]().max_position_embeddings
+    loaded = prepared(CONFIGS["qwen3"](), max_model_len=4096)
+    assert loaded.max_model_len == loaded.pool.length == CONFIGS["qwen3"]().max_position_embeddings
     assert not any(layer.any() for layer in (*loaded.pool.keys, *loaded.pool.values))
 
 
@@ -128,7 +128,7 @@ def test_a_saved_model_is_loaded_in_the_right_type(
 ) -> None:
     AutoModelForCausalLM.from_config(LlamaConfig(**SIZES), dtype=saved).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
-    loaded = load(str(tmp_path), EngineConfig(dtype=asked, slots=2))  # type: ignore[arg-type]
+    loaded = load(str(tmp_path), EngineConfig(dtype=asked, max_num_seqs=2))  # type: ignore[arg-type]
     assert loaded.model.dtype == loaded.pool.keys[0].dtype == expected
     assert loaded.vocabulary.eos_token_ids == (END,)
     assert loaded.head.separable
@@ -136,7 +136,12 @@ def test_a_saved_model_is_loaded_in_the_right_type(
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"slotz": 3}, "slotz"), ({"slots": 0}, "slots"), ({"slots": 600}, "step_tokens"), ({"dtype": "int8"}, "dtype")],
+    [
+        ({"slotz": 3}, "slotz"),
+        ({"max_num_seqs": 0}, "max_num_seqs"),
+        ({"max_num_seqs": 600}, "max_num_batched_tokens"),
+        ({"dtype": "int8"}, "dtype"),
+    ],
 )
 def test_settings_are_checked_by_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):

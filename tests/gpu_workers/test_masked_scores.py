@@ -14,7 +14,7 @@ from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.device_rows import DeviceRows
 from gpu_workers.sampling.distribution import draw_settings, draw_weights, filtered
 from gpu_workers.sampling.masked_scores import masked_scores, unpacked
-from grammar_workers.matching.masks import forbid_unmasked
+from grammar_workers.matching.apply_masks import forbid_unmasked
 
 CPU = torch.device("cpu")
 

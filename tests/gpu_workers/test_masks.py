@@ -56,7 +56,7 @@ def test_rows_that_are_there_pass_between_no_threads() -> None:
     constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
     with pytest.raises(AssertionError):
         constraint.allowed()
-    fsm.fill_rows()
+    fsm.prefetch_masks()
     for letter in b"abon":
         row = constraint.allowed()
         assert row is not None and row.token_ids is not None
@@ -73,12 +73,12 @@ def test_forced_text_is_searched_for_once_on_its_way() -> None:
     finder.find = lambda fsm, state: searched.append(state) or search(fsm, state)  # type: ignore[method-assign, func-returns-value]
     reader = MaskReader(AtOnce(), vocabulary.eos_token_ids, 256, wake=lambda: None, finder=finder)
     fsm = compile_grammar({"type": "regex", "pattern": "[xy]forced text, and more of it"}, vocabulary)
-    fsm.fill_rows()
+    fsm.prefetch_masks()
     constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
     text = b"xforced text, and more of it"
     for position, letter in enumerate(text):
         constraint.allowed()
-        found = constraint.forced_text(constraint.state)
+        found = constraint.table.forced_text(constraint.state)
         assert bytes(found.token_ids if found else ()) == (text[position:] if position else b"")
         constraint.accept(letter)
         constraint.catch_up()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpu_workers.engine.engine import Engine
-from gpu_workers.engine.messages import Cancel, Fail
+from gpu_workers.engine.messages import End
 from gpu_workers.engine.overlap import launching
 from gpu_workers.inference_engine import too_late
 from gpu_workers.output import GenerationOutput, Outbox, OutputStream
@@ -29,7 +29,7 @@ from tests.gpu_workers.support import (
     running_engine,
 )
 
-OVERLAPPED = {"overlap": True, "ngram": 0}
+OVERLAPPED = {"overlap": True, "prompt_lookup_max": 0}
 
 
 def during_forward(monkeypatch: pytest.MonkeyPatch, engine: Engine, action: Callable[[int], None]) -> None:
@@ -144,8 +144,8 @@ def test_requests_that_end_while_a_pass_runs_end_once_and_keep_their_slots_until
             doomed = [one for one in engine.scheduler.running if one.token_ids[0] >= 50 and one.output_length > 3]
             if len(doomed) == 2 and not victims:
                 victims.extend(sorted(doomed, key=lambda one: one.token_ids[0]))
-                engine._tell(Cancel(victims[0]))
-                engine._tell(Fail(victims[1], too_late(victims[1].request)))
+                engine._tell(End(victims[0]))
+                engine._tell(End(victims[1], too_late(victims[1].request)))
             delivered.set()
 
         def watch(step: int) -> None:
@@ -181,7 +181,7 @@ def test_what_is_told_and_drawn_does_not_change_with_the_request() -> None:
             sequence.append(byte)
         sequence.suspend()
         sequence.token_ids[-1] = 0
-        stream.end(GenerationOutput(finish_reason="stop"), sequence.rest_of_text)
+        stream.end(GenerationOutput(finish_reason="stop"), sequence.text.rest)
         outbox.deliver()
         output = await stream.next()
         assert (output.text, output.token_ids) == ("xyé", list("xyé".encode()))

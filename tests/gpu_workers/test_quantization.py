@@ -62,7 +62,7 @@ def test_a_checkpoint_of_torchao_is_loaded_as_it_is(tmp_path: Path) -> None:
     for file in Path(tiny).glob("*"):
         if not (tmp_path / file.name).exists() and file.name != "model.safetensors":
             shutil.copy(file, tmp_path)
-    config = EngineConfig(device="cpu", threads=1, max_length=256, slots=2)
+    config = EngineConfig(device="cpu", threads=1, max_model_len=256, max_num_seqs=2)
     loaded = load(str(tmp_path), config)
     assert any(is_quantised(module) for module in loaded.model.modules())
     prompts = [[20], [300, 301], list(range(100, 130))]
@@ -119,7 +119,7 @@ SCHEMA = {
 
 def test_an_int8_model_obeys_a_compiled_schema_at_any_temperature() -> None:
     """`test_dtypes` judges it token by token; here every mask comes from a schema over a real vocabulary."""
-    config = EngineConfig(device="cpu", threads=1, max_length=256, slots=4, quantization="int8")
+    config = EngineConfig(device="cpu", threads=1, max_model_len=256, max_num_seqs=4, quantization="int8")
     loaded = load("models/turnstile-tiny", config)
     assert any(is_quantised(module) for module in loaded.model.modules())
     fsm = compile_grammar({"type": "json_schema", "schema": SCHEMA}, loaded.vocabulary)

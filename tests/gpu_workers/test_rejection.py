@@ -130,7 +130,12 @@ def check_distribution(engine: Engine, grammar: str, letters: bytes, length: int
 def test_outputs_have_the_exact_distribution() -> None:
     """Joint, over three tokens: a grammar, drafts of another model, and the engine around them."""
     config = engine_config(
-        ngram=0, forced_text=False, draft_cost=0.01, step_tokens=300, slots=32, draft_sampling="random"
+        prompt_lookup_max=0,
+        forced_text=False,
+        draft_cost=0.01,
+        max_num_batched_tokens=300,
+        max_num_seqs=32,
+        draft_sampling="random",
     )
     drafter = DraftModel(
         prepare(tiny_model(CONFIGS["llama"](), 1), byte_tokenizer(), byte_vocabulary(), config), config

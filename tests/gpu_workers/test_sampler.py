@@ -22,7 +22,7 @@ from transformers import (
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row, unpack
-from gpu_workers.sampling.distribution import column_at, inverse_cdf, softmax_weights
+from gpu_workers.sampling.distribution import column_at, inverse_cdf, scaled
 from gpu_workers.sampling.penalties import History, adjust, adjustment
 from gpu_workers.sampling.sampler import Draw, Sampler
 from gpu_workers.sampling.truncation import drop_unlikely, truncate, truncate_by_sorting
@@ -209,7 +209,7 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
         assert 0 <= token_id < LIMIT
         assert row.allowed is None or token_id in row.allowed.token_ids  # type: ignore[operator]
     counts = split.counts
-    assert counts.forced + counts.sparse + counts.dense == many
+    assert counts["forced"] + counts["sparse"] + counts["dense"] == many
 
 
 def test_the_compiled_masks_of_float32_equal_the_others_and_leave_features_alone() -> None:
@@ -232,7 +232,7 @@ def test_forced_rows_compute_no_logits() -> None:
 
     sampler = Sampler(OutputHead(Untouchable(), LIMIT, separable=True))
     assert sampler.sample(hidden_states(2), [draw(0, allow([5])), draw(0, allow([999]))]) == [5, 999]
-    assert sampler.counts.forced == 2
+    assert sampler.counts["forced"] == 2
 
 
 def test_padding_ids_are_never_sampled() -> None:
@@ -307,7 +307,7 @@ def test_no_repetition_penalty_makes_infinities(repetition: float, dtype: torch.
     one = adjustment(parameters, History(np.arange(3), [3, 4]))
     adjusted = adjust(logits, [(0, one)])
     assert adjusted.isfinite().tolist() == logits.isfinite().tolist()
-    weights = softmax_weights(adjusted, torch.ones(1, dtype=dtype))
+    weights = scaled(adjusted, torch.ones(1, dtype=dtype)).exp_()
     assert weights.isfinite().all() and weights[0, 0] == 0 and weights.sum() >= 1
 
 

@@ -93,7 +93,9 @@ def test_token_ids_that_do_not_exist_are_refused(name: str) -> None:
 def test_penalties_change_what_the_batch_and_the_chunks_do_not() -> None:
     settings = {"max_tokens": 30, "repetition_penalty": 1.3, "frequency_penalty": 0.7, "presence_penalty": -0.5}
     requests = [request([i] * 9, seed=i, min_p=0.05, logit_bias={65: 5.0}, **settings) for i in range(6)]
-    with running_engine(config=engine_config(slots=1, prefill_chunk=64, step_tokens=64)) as engine:
+    with running_engine(
+        config=engine_config(max_num_seqs=1, long_prefill_token_threshold=64, max_num_batched_tokens=64)
+    ) as engine:
         alone = [run(engine, one)[0].token_ids for one in requests]
     with running_engine() as engine:
         assert [result.token_ids for result in run(engine, *requests, stagger=1)] == alone

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_workers.config import EngineConfig
 from gpu_workers.engine.scheduler import Scheduler
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.output import Outbox, OutputStream
@@ -38,7 +39,8 @@ def test_random_lives(data: st.DataObject) -> None:
     chunk = data.draw(st.integers(1, 9))
     budget = slots + data.draw(st.integers(1, 9))
     pool = make_pool(slots)
-    scheduler = Scheduler(pool, step_tokens=budget, prefill_chunk=chunk)
+    config = EngineConfig(max_num_seqs=slots, max_num_batched_tokens=budget, long_prefill_token_threshold=chunk)
+    scheduler = Scheduler(pool, config)
 
     async def live() -> None:
         expected: list[Sequence] = []

@@ -44,7 +44,7 @@ def test_a_prefix_computed_before_is_not_computed_again_and_changes_nothing(seed
     requests = [request(prompt, max_tokens=8, temperature=i % 2, seed=i) for i, prompt in enumerate(prompts)]
     outputs, fed = [], []
     for shortest in (NEVER, 4):
-        with running_engine(config=engine_config(shortest_prefix=shortest, ngram=0)) as engine:
+        with running_engine(config=engine_config(min_prefix_tokens=shortest, prompt_lookup_max=0)) as engine:
             results = [run(engine, one)[0] for one in requests[:4]] + run(engine, *requests[4:], stagger=2)
             outputs.append([result.token_ids for result in results])
             fed.append(engine.statistics.fed_tokens)
@@ -55,7 +55,7 @@ def test_a_prefix_computed_before_is_not_computed_again_and_changes_nothing(seed
 
 
 def test_the_next_turn_of_a_conversation_continues_in_its_slot() -> None:
-    with running_engine(config=engine_config(ngram=0)) as engine:
+    with running_engine(config=engine_config(prompt_lookup_max=0)) as engine:
         (first,) = run(engine, request([7] * 20, max_tokens=10, temperature=0))
         before = engine.statistics.fed_tokens
         run(engine, request([7] * 20 + first.token_ids + [9, 9], max_tokens=1))
@@ -82,7 +82,7 @@ def test_those_held_up_by_a_slow_mask_lend_their_slots_and_come_back() -> None:
     """Every slot sleeps on a mask; others pass through the slots meanwhile; then the sleepers finish as if alone."""
     sleepers = {f"s{i}": text_fsm("abcd", "abxy", "q", sleeping=[2]) for i in range(2)}
     fsms = grammars(free=repeat_fsm("xy"), **sleepers)
-    config = engine_config(slots=2, forced_text=False, ngram=0, shortest_prefix=NEVER)
+    config = engine_config(max_num_seqs=2, forced_text=False, prompt_lookup_max=0, min_prefix_tokens=NEVER)
     requests = [request([i] * 9, grammar=f"s{i}", seed=i, logit_bias={ord("q"): -100}) for i in range(2)]
     awake = grammars(s0=text_fsm("abcd", "abxy", "q"), s1=text_fsm("abcd", "abxy", "q"))
     with running_engine(config=config, fetch=awake) as engine:
@@ -134,7 +134,9 @@ def test_a_grammar_whose_every_mask_is_slow_costs_others_no_steps() -> None:
             return mask
 
     gates = Gates()
-    with running_engine(config=engine_config(ngram=0, forced_text=False), fetch=grammars(slow=gates)) as engine:
+    with running_engine(
+        config=engine_config(prompt_lookup_max=0, forced_text=False), fetch=grammars(slow=gates)
+    ) as engine:
         asyncio.run(scenario(engine))
 
 
@@ -149,13 +151,13 @@ def test_when_the_queue_is_full_a_request_is_told_so() -> None:
         assert (refused.error["status"], refused.error["code"]) == (429, "server_full")
         assert (await first).error is None and (await second).error is None
 
-    with running_engine(config=engine_config(slots=1, max_waiting=1, ngram=0)) as engine:
+    with running_engine(config=engine_config(max_num_seqs=1, max_waiting=1, prompt_lookup_max=0)) as engine:
         asyncio.run(scenario(engine))
 
 
 def test_a_deadline_ends_a_generation_wherever_it_is() -> None:
     sleeper = text_fsm("ab", "ac", sleeping=[1])
-    with running_engine(config=engine_config(slots=1), fetch=grammars(sleeper=sleeper)) as engine:
+    with running_engine(config=engine_config(max_num_seqs=1), fetch=grammars(sleeper=sleeper)) as engine:
         held, waiting, fine = run(
             engine,
             request("x", grammar="sleeper", timeout_s=0.2),

@@ -18,7 +18,7 @@ class Automaton:
         self._clock, self._seconds = clock, seconds
         self.rounds: list[int] = []
 
-    def fill_rows(self, max_places: int) -> None:
+    def prefetch_masks(self, max_places: int) -> None:
         self.rounds.append(max_places)
         self._clock.now += self._seconds * max_places * (max_places / 16) ** 0.5
 

@@ -35,7 +35,7 @@ def requests(many: int) -> list[GenerationRequest]:
 
 def tokens_there(many: int, **settings: Any) -> tuple[list[list[int]], list[str]]:
     """The tokens of requests of all kinds on a device that is not the host's, and what waited for it."""
-    config = engine_config(step_tokens=40, overlap=False, rejection_mass_interval=0, **settings)
+    config = engine_config(max_num_batched_tokens=40, overlap=False, rejection_mass_interval=0, **settings)
     with engine_there("llama", config, grammars(**automata())) as (engine, device):
         found = [result.token_ids for result in run(engine, *requests(many), stagger=1)]
         return found, device.waits
@@ -45,7 +45,7 @@ def tokens_there(many: int, **settings: Any) -> tuple[list[list[int]], list[str]
 def test_nothing_waits_and_tokens_are_the_hosts(settings: dict[str, Any]) -> None:
     found, waits = tokens_there(12, **settings)
     assert waits == []
-    expected, _ = outputs(engine_config(step_tokens=40), automata(), requests(12))
+    expected, _ = outputs(engine_config(max_num_batched_tokens=40), automata(), requests(12))
     assert found == [token_ids for token_ids, _, _ in expected]
 
 

@@ -243,7 +243,7 @@ def bomb(seed: int, most_bytes: int) -> tuple[str, Specification, GrammarOptions
             "whitespace": rng.choice(["compact", "flexible"]),
             "escapes": rng.choice(["minimal", "any"]),
             "number_spelling": rng.choice(["plain", "any"]),
-            "on_unsupported": rng.choice(["refuse", "report"]),
+            "on_unsupported": rng.choice(["reject", "report"]),
             "format": rng.choice(["assert", "annotate"]),
         }
     )

@@ -83,7 +83,18 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
     return artifact.pack(b"payload", key=key, fingerprint=FINGERPRINT, notes=["a note"], details=details)
 
 
+def worker_pids(pool: CompilePool) -> list[int]:
+    """The process ids of the pool's compile processes."""
+    return [worker.pid for worker in list(pool._workers.values())]
+
+
+def server_pid(pool: CompilePool) -> int | None:
+    """The process id of the pool's fork server, if there is one now."""
+    server = pool._server
+    return None if server is None else server._process.pid
+
+
 def forked(pool: CompilePool) -> set[int]:
     """The process ids of the pool's fork server's children that have not ended."""
-    children = psutil.Process(pool.server_pid).children()
+    children = psutil.Process(server_pid(pool)).children()
     return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}

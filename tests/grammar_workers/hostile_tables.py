@@ -85,7 +85,7 @@ def use(fsm: TokenFSM, rng: random.Random) -> None:
         fsm.is_terminal(state)
         fsm.successors(state, range(fsm.vocabulary.size))
         completed(fsm, state)
-    fsm.fill_rows(100)
+    fsm.prefetch_masks(100)
     fsm.device_tables(ahead=20)
     fsm.materialize(max_states=20)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar, lru
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
-from grammar_workers.lru import LeastRecentlyUsed
 
 KEYS = st.sampled_from("abcdefgh")
 SIZES = st.integers(0, 60)
@@ -80,9 +81,12 @@ def test_the_one_used_last_stays_however_large() -> None:
     assert cache.evictions == 1
 
 
-def test_number_and_idleness_are_bounded_too() -> None:
+def test_number_and_idleness_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    cache: LeastRecentlyUsed[str] = LeastRecentlyUsed(100, len, max_entries=3, time_to_live_s=10, clock=lambda: now)
+    monkeypatch.setattr(lru, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(lru, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(lru, "TIME_TO_LIVE_S", 10)
+    cache: lru.LeastRecentlyUsed[str] = lru.LeastRecentlyUsed(100, len)
     for key in "abcd":
         cache.put(key, key)
     assert [key in cache for key in "abcd"] == [False, True, True, True]

@@ -23,16 +23,18 @@ from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
 from grammar_workers.service.worker_handle import WorkerStartError
 from tests.grammar_workers import compile_jobs
+from tests.grammar_workers.compile_jobs import server_pid, worker_pids
 
 TARGET = "tests.grammar_workers.compile_jobs:load"
 PROGRAM = """
 import sys
 from grammar_workers.service.pool import CompilePool
+from tests.grammar_workers.compile_jobs import server_pid, worker_pids
 pool = CompilePool("tests.grammar_workers.compile_jobs:load", {}, cpu_s=600)
 pool.wait_ready()
 if sys.argv[1] == "busy":
     pool.submit("0" * 64, {"do": "spin"})
-print(pool.server_pid, *pool.pids, flush=True)
+print(server_pid(pool), *worker_pids(pool), flush=True)
 sys.stdin.readline()
 """
 LOADING = """
@@ -114,11 +116,11 @@ def test_a_refusal_arrives_whole(pool: CompilePool) -> None:
 
 
 def test_a_bug_of_the_compiler_is_ours_and_ends_nothing(pool: CompilePool) -> None:
-    before = set(pool.pids)
+    before = set(worker_pids(pool))
     with pytest.raises(CompileFailedError, match="KeyError: 'a bug'"):
         run(pool, "break")
     assert run(pool, "nothing")
-    assert set(pool.pids) == before
+    assert set(worker_pids(pool)) == before
 
 
 def test_a_specification_nested_beyond_the_stack_is_refused(pool: CompilePool) -> None:
@@ -126,11 +128,16 @@ def test_a_specification_nested_beyond_the_stack_is_refused(pool: CompilePool) -
         run(pool, "recurse")
 
 
+def test_a_process_that_forks_has_one_thread(pool: CompilePool) -> None:
+    """A fork beside other threads could inherit a lock that nobody releases (Python warns of it from 3.12 on)."""
+    assert psutil.Process(server_pid(pool)).num_threads() == 1
+
+
 def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
     assert run(pool, "nice").decode() == f"19 {os.SCHED_IDLE}"
     parent, session, devices = run(pool, "environment").decode().split()
-    assert int(parent) == pool.server_pid
-    assert int(session) in pool.pids
+    assert int(parent) == server_pid(pool)
+    assert int(session) in worker_pids(pool)
     assert devices == "''"
 
 
@@ -140,8 +147,8 @@ def test_a_pool_that_is_not_idle_stays_in_the_callers_session() -> None:
         assert run(pool, "nice").decode() == f"{nice} {os.SCHED_OTHER}"
         _, session, _ = run(pool, "environment").decode().split()
         assert int(session) == os.getsid(0)
-        for pid in (pool.server_pid, *pool.pids):  # a Ctrl-C does not reach them
-            assert os.getpgid(pid) == pool.server_pid
+        for pid in (server_pid(pool), *worker_pids(pool)):  # a Ctrl-C does not reach them
+            assert os.getpgid(pid) == server_pid(pool)
 
 
 def test_asyncio(pool: CompilePool) -> None:
@@ -153,18 +160,18 @@ def test_asyncio(pool: CompilePool) -> None:
 
 
 def test_a_killed_process_costs_its_job_a_second_run(pool: CompilePool, tmp_path: Path) -> None:
-    before = set(pool.pids)
+    before = set(worker_pids(pool))
     assert run(pool, "die once", trace=str(tmp_path / "trace"))
-    assert len(before & set(pool.pids)) == 2
+    assert len(before & set(worker_pids(pool))) == 2
 
 
 def test_idle_processes_that_were_killed_are_replaced(pool: CompilePool) -> None:
-    killed = pool.pids
+    killed = worker_pids(pool)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     # No job is refused for having met dead or dying processes only.
     assert all(result.result(60) for result in [submit(pool, "nothing") for _ in range(8)])
-    eventually(lambda: len(pool.pids) == 3 and not set(killed) & set(pool.pids))
+    eventually(lambda: len(worker_pids(pool)) == 3 and not set(killed) & set(worker_pids(pool)))
 
 
 def test_a_job_that_kills_its_process_again_is_refused(tmp_path: Path) -> None:
@@ -192,27 +199,27 @@ def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path
         assert caught.value.code == "grammar_limit_exceeded"
         (pid,) = map(int, log.read_text().split())
         eventually(lambda: not alive(pid))
-        eventually(lambda: len(pool.pids) == 3)
+        eventually(lambda: len(worker_pids(pool)) == 3)
         assert run(pool, "nothing")
 
 
 def test_the_clock_of_a_process_ends_what_no_budget_counted() -> None:
     with running(cpu_s=0.1) as pool:
-        before = set(pool.pids)
+        before = set(worker_pids(pool))
         with pytest.raises(ResourceLimitError, match=r"more CPU than the limit of 0\.1 s"):
             run(pool, "spin")
         assert run(pool, "sleep", seconds=0.3)
-        eventually(lambda: len(pool.pids) == 2 and len(before & set(pool.pids)) == 1)
+        eventually(lambda: len(worker_pids(pool)) == 2 and len(before & set(worker_pids(pool))) == 1)
 
 
 def test_the_memory_limit() -> None:
     with running(memory_limit_mb=1024) as pool:
-        before = set(pool.pids)
+        before = set(worker_pids(pool))
         assert run(pool, "allocate", bytes=100 << 20)
         with pytest.raises(ResourceLimitError, match="more memory than the limit of 1024 MiB"):
             run(pool, "allocate", bytes=2 << 30)
         assert run(pool, "nothing")
-        eventually(lambda: len(pool.pids) == 2 and len(before & set(pool.pids)) == 1)
+        eventually(lambda: len(worker_pids(pool)) == 2 and len(before & set(worker_pids(pool))) == 1)
 
 
 def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None:
@@ -251,7 +258,7 @@ def test_a_pool_that_cannot_restart_is_unhealthy_and_leaves_nobody_waiting(tmp_p
         pool.check_health()
         (starts / "moved").mkdir()
         starts.rename(tmp_path / "away")
-        kill(pool.server_pid, *pool.pids)
+        kill(server_pid(pool), *worker_pids(pool))
         with pytest.raises(CompileFailedError, match="could not load the compiler"):
             run(pool, "nothing")
         with pytest.raises(WorkerStartError):
@@ -294,11 +301,11 @@ def test_many_slow_jobs_hold_nobody_up_and_all_end(processes: int, tmp_path: Pat
     gate = tmp_path / "gate"
     with running(processes=processes) as pool:
         slow = [submit(pool, "spin", until=str(gate)) for _ in range(4)]
-        seen = set(pool.pids)
+        seen = set(worker_pids(pool))
         for _ in range(6):
             assert pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other").result(60)
             assert len(compile_jobs.forked(pool)) <= processes + 1
-            seen |= set(pool.pids)
+            seen |= set(worker_pids(pool))
         assert not any(job.done() for job in slow)
         assert len(seen) > processes + 1, "nobody made room"
         eventually(lambda: pool.queued + processes == pool.backlog == 4)
@@ -376,7 +383,7 @@ def test_a_replacement_is_forked_not_loaded(tmp_path: Path) -> None:
         for _ in range(3):
             with pytest.raises(ResourceLimitError):
                 run(pool, "spin")
-            kill(*pool.pids)
+            kill(*worker_pids(pool))
             assert run(pool, "nothing")
         assert len(list(tmp_path.iterdir())) == 1
 
@@ -386,45 +393,45 @@ def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(tmp_path: Path
     with running() as pool:
         busy = submit(pool, "wait", until=str(gate), log=str(log))
         eventually(log.exists)
-        server, workers = pool.server_pid, pool.pids
+        server, workers = server_pid(pool), worker_pids(pool)
         kill(server)
         assert run(pool, "nothing")
-        eventually(lambda: pool.server_pid not in (server, None))
-        assert pool.pids == workers
+        eventually(lambda: server_pid(pool) not in (server, None))
+        assert worker_pids(pool) == workers
         gate.touch()
         assert busy.result(60)
-        kill(pool.server_pid, *workers)
+        kill(server_pid(pool), *workers)
         assert run(pool, "nothing")
-        assert not set(pool.pids) & set(workers)
+        assert not set(worker_pids(pool)) & set(workers)
 
 
 def test_a_fork_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as pool:
-        server = pool.server_pid
+        server = server_pid(pool)
         assert server is not None
         os.kill(server, signal.SIGSTOP)
-        killed = pool.pids
+        killed = worker_pids(pool)
         kill(killed[0])
         assert run(pool, "nothing"), "the other process works"
         # It dies while it is asked for a process.
         time.sleep(1.5)
         kill(server)
-        eventually(lambda: len(pool.pids) == 2 and killed[0] not in pool.pids)
+        eventually(lambda: len(worker_pids(pool)) == 2 and killed[0] not in worker_pids(pool))
         # And once more, but for itself.
         monkeypatch.setattr("grammar_workers.service.worker_handle._FORK_TIMEOUT_S", 0.1)
-        server = pool.server_pid
+        server = server_pid(pool)
         assert server is not None
         os.kill(server, signal.SIGSTOP)
-        killed = pool.pids
+        killed = worker_pids(pool)
         kill(*killed)
         assert run(pool, "nothing")
-        assert pool.server_pid != server
+        assert server_pid(pool) != server
 
 
 def test_a_fork_server_that_is_killed_while_it_loads_says_so() -> None:
     pool = CompilePool(TARGET, {"failure": "hang"})
-    eventually(lambda: pool.server_pid is not None)
-    server = psutil.Process(pool.server_pid)
+    eventually(lambda: server_pid(pool) is not None)
+    server = psutil.Process(server_pid(pool))
     eventually(lambda: bool(server.children()))
     (child,) = server.children()
     server.kill()
@@ -438,12 +445,12 @@ def test_no_descriptors_are_left_over() -> None:
         return len(os.listdir(f"/proc/{pid}/fd"))
 
     with running() as pool:
-        before = {pid: descriptors(pid) for pid in (os.getpid(), pool.server_pid)}
+        before = {pid: descriptors(pid) for pid in (os.getpid(), server_pid(pool))}
         for _ in range(5):
-            killed = set(pool.pids)
+            killed = set(worker_pids(pool))
             kill(*killed)
             assert run(pool, "nothing")
-            while killed & set(pool.pids) or len(pool._ready) < 2:
+            while killed & set(worker_pids(pool)) or len(pool._ready) < 2:
                 time.sleep(0.02)
         assert {pid: descriptors(pid) for pid in before} == before
 
@@ -454,7 +461,7 @@ def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
         busy = submit(pool, "spin", log=str(log))
         eventually(log.exists)
         queued = submit(pool, "nothing")
-        pids = pool.pids
+        pids = worker_pids(pool)
     for result in (busy, queued):
         with pytest.raises((CompileFailedError, CancelledError)):
             result.result(0)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 import pytest
 
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
-from tests.grammar_workers.compile_jobs import behave, forked
+from tests.grammar_workers.compile_jobs import behave, forked, server_pid, worker_pids
 
 SECONDS = 60
 PROCESSES = 2
@@ -71,14 +71,14 @@ def test_kills_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     # Some of the pool's may be children of a server that has been killed since.
-    assert forked(pool) <= set(pool.pids) and len(pool.pids) == PROCESSES + 1
+    assert forked(pool) <= set(worker_pids(pool)) and len(worker_pids(pool)) == PROCESSES + 1
     pool.close()
 
 
 def _kill(pool: CompilePool, draw: random.Random, over: threading.Event) -> None:
     """Compile processes now and then, and the fork server, which is stopped instead at times."""
     while not over.wait(draw.choice([0, 0.1, 0.5, 1.0])):
-        server, workers = pool.server_pid, pool.pids
+        server, workers = server_pid(pool), worker_pids(pool)
         with contextlib.suppress(ProcessLookupError):
             if server is not None and draw.random() < 0.05:
                 os.kill(server, draw.choice([signal.SIGKILL, signal.SIGSTOP]))

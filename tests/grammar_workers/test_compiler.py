@@ -25,7 +25,6 @@ from grammar_workers.service import autoscaling, service
 from grammar_workers.service import deployment as compiler
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK
 from grammar_workers.service.deployment import GrammarCompiler
-from grammar_workers.service.holders import KeyHolders
 from grammar_workers.service.job import job
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
@@ -274,7 +273,7 @@ def test_nobody_waits_for_ever(shared: GrammarCompiler, tmp_path: Path, monkeypa
     async def call() -> None:
         holding = asyncio.create_task(shared.compile(new_key(), {"do": "wait", "until": str(gate), "log": str(log)}))
         await eventually(lambda: compilations(log) == 1)
-        monkeypatch.setattr(shared, "_max_wait_s", 0.05)
+        monkeypatch.setattr(shared, "_queue_timeout_s", 0.05)
         with pytest.raises(BackPressureError) as caught:
             await shared.compile(new_key(), {"do": "nothing"})
         assert caught.value.status_code == 429
@@ -375,7 +374,7 @@ def test_a_key_is_its_tenants(shared: GrammarCompiler, log: Path) -> None:
         assert (await shared.discard(refused, "owner", False))["status"] == "refused"
         assert (await shared.status(refused))["status"] == "unknown"
         # Another compiler, which nobody has brought anything, knows the owner of what is stored.
-        shared._holders = KeyHolders()
+        shared._holders.clear()
         assert await named("owner") == ["ready", "ready"]
         assert await named("another") == ["unknown", "unknown"]
 

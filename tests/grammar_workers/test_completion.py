@@ -294,3 +294,42 @@ def test_plans_of_a_completion_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(LimitExceededError):
         fsm.shortest_completion(state)
     assert popped < 60_000
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"enum": [*range(12)]}, "uniqueItems": True, "minItems": 8},
+        {
+            "type": "object",
+            "patternProperties": {"p[0-9]$": True},
+            "additionalProperties": {"const": 0},
+            "minProperties": 4,
+        },
+    ],
+)
+def test_threads_find_the_completions_that_one_thread_finds(schema: dict[str, Any]) -> None:
+    vocabulary = bytes_vocabulary()
+    options = GrammarOptions(property_order="any")
+    alone, shared = (
+        compile_grammar({"type": "json_schema", "schema": schema}, vocabulary, options=options) for _ in range(2)
+    )
+    assert shared.remembers_values
+    outputs = [random_walk(alone, random.Random(seed)) for seed in range(24)]
+    known = [[alone.shortest_completion(state) for state in states_along(alone, output)] for output in outputs]
+
+    def differences(number: int) -> int:
+        states = [shared.initial_state]
+        found = [shared.shortest_completion(states[0]) != known[number][0]]
+        for token, expected in zip(outputs[number], known[number][1:], strict=True):
+            states.append(shared.next_state(states[-1], token))
+            found.append(states[-1] < 0 or shared.shortest_completion(states[-1]) != expected)
+        return sum(found)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(differences, range(len(outputs)))) == 0
+    finally:
+        sys.setswitchinterval(interval)

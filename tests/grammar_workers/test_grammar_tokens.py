@@ -137,7 +137,20 @@ REFUSED: dict[str, tuple[str, str, type[GrammarError], int, str]] = {
     "an id beyond": ("lark", "start: <[9999]>", InvalidSpecificationError, 7, "no token that can be generated"),
     "a name as an id": ("lark", "start: <[x]>", InvalidSpecificationError, 7, "ids of tokens are written"),
     "many tokens": ("lark", "start: <[0-99999]>", GrammarError, 7, "more than 4096 tokens"),
-    "recursion": ("gbnf", 'root ::= <think> | "(" root ")"', UnsupportedFeatureError, 9, "contain themselves"),
+    "an unclear end": (
+        "gbnf",
+        'root ::= a "a" <think>\na ::= "(" a ")" "a"* | "u"',
+        UnsupportedFeatureError,
+        23,
+        "'a' may follow it, and also continue it",
+    ),
+    "two that begin alike": (
+        "gbnf",
+        'root ::= "(" a ")" | a <think>\na ::= "(" a ")" | "u"',
+        UnsupportedFeatureError,
+        31,
+        "begins like something else",
+    ),
     "a range backwards": ("gbnf", "root ::= !<[9-5]>", InvalidSpecificationError, 9, "not in order"),
     "ranges that cancel": (
         "gbnf",
@@ -210,11 +223,10 @@ def test_a_grammar_with_tokens_in_a_tag_and_beside_another_specification() -> No
     for specification, right, wrong in (
         (both, [97, 98, END], [98, 98, END]),
         ({"type": "structural_tag", "format": tag}, [60, 97, END, DONE], [60, 97, DONE]),
+        ({"type": "structural_tag", "format": {**tag, "end": ">"}}, [60, 97, END, 62], [60, 97, END]),
     ):
         fsm = compile_grammar(specification, vocabulary())
         assert ends(fsm, right) and not ends(fsm, wrong)
-    with pytest.raises(UnsupportedFeatureError, match="end the tag with a token"):
-        compile_grammar({"type": "structural_tag", "format": {**tag, "end": ">"}}, vocabulary())
     with pytest.raises(InvalidSpecificationError) as caught:
         tag["content"]["grammar"] = "root ::= <nothing>"  # type: ignore[index]
         compile_grammar({"type": "structural_tag", "format": tag}, vocabulary())

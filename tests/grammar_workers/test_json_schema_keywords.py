@@ -304,3 +304,12 @@ def test_a_pattern_that_every_text_matches_leaves_lengths_as_they_are() -> None:
     free = compiled({"type": "string", "maxLength": 500_000})
     for pattern in (".*", "", r"^[\s\S]*$"):
         assert compiled({"type": "string", "maxLength": 500_000, "pattern": pattern}).nbytes == free.nbytes
+
+
+def test_a_meta_schema_that_names_itself_selects_its_vocabularies() -> None:
+    uri = "https://example.com/meta"
+    vocabularies = {f"https://json-schema.org/draft/2020-12/vocab/{name}": True for name in ("core", "applicator")}
+    specification = {"type": "json_schema", "schema": {"$schema": uri, "type": "integer"}}
+    meta_schema = {"$id": uri, "$schema": uri, "$vocabulary": vocabularies}
+    fsm = compile_grammar(specification, bytes_vocabulary(), resources={uri: meta_schema})
+    assert accepts(fsm, b'"text"')  # `type` is a keyword of another vocabulary

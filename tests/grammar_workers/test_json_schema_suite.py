@@ -7,7 +7,16 @@ import functools
 import json
 from pathlib import Path
 
-from benchmarks.json_schema_suite import FOLDERS, RATCHET, Result, read_archive, read_folder, regressions, run, table
+from tests.grammar_workers.json_schema_suite import (
+    FOLDERS,
+    RATCHET,
+    Result,
+    read_archive,
+    read_folder,
+    regressions,
+    run,
+    table,
+)
 
 
 @functools.cache

@@ -46,7 +46,7 @@ def test_a_change_in_a_called_file_is_noticed(tmp_path: Path) -> None:
 
 def test_the_kernels_use_it() -> None:
     assert Path(numba.config.CACHE_DIR).name.startswith("kernels-")
-    assert Path(numba.config.CACHE_DIR) in Path(mask.fill_row.stats.cache_path).parents
+    assert Path(numba.config.CACHE_DIR) in Path(mask.fill_mask.stats.cache_path).parents
     names = {path.name for path in kernel_cache.kernel_sources(Path(grammar_workers.__file__).parent)}
     assert {"step.py", "mask.py", "slices.py", "trie.py"} <= names
     # Without compiled functions, but with what these take up.

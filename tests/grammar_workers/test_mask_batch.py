@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar_workers.matching.masks import forbid_unmasked
+from grammar_workers.matching.apply_masks import forbid_unmasked
 
 WORDS = st.sampled_from([0, 0xFFFFFFFF, 1, 1 << 31, 0x0F0F1234])
 

@@ -62,7 +62,7 @@ def check(fsm: TokenFSM, rng: random.Random, walks: int) -> None:
 def test_shared_rows_are_those_that_a_walk_finds(name: str, order: str) -> None:
     specification = {"type": "json_schema", "schema": SCHEMAS[name]}
     fsm = compile_grammar(specification, bytes_vocabulary(), options=GrammarOptions(property_order=order))
-    fsm.fill_rows(300)
+    fsm.prefetch_masks(300)
     check(fsm, random.Random(name), walks=12)
 
 
@@ -148,14 +148,14 @@ def test_depth_and_length_share_rows() -> None:
     """Rows ahead end although nesting has no end: what no token can see makes no difference."""
     tree = {"type": "object", "properties": {"next": {"$ref": "#"}, "text": {"type": "string", "maxLength": 10_000}}}
     fsm = compile_grammar({"type": "json_schema", "schema": tree}, bytes_vocabulary())
-    rows = fsm.fill_rows(10_000)
-    assert fsm.fill_rows(10_000) == rows < 200
+    rows = fsm.prefetch_masks(10_000)
+    assert fsm.prefetch_masks(10_000) == rows < 200
     text = b'{"next": ' * 40 + b'{"text": "' + b"a" * 5_000
     tokens = fsm.vocabulary.encode(text)
     assert tokens is not None
     for state in states_along(fsm, tokens):
         assert fsm.allowed_mask(state).any()
-    assert fsm.fill_rows(0) == rows
+    assert fsm.prefetch_masks(0) == rows
 
 
 def test_rows_ahead_go_on_where_callers_do() -> None:
@@ -163,21 +163,21 @@ def test_rows_ahead_go_on_where_callers_do() -> None:
     item = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
     schema = {"type": "array", "prefixItems": [item, item, {"const": "last"}], "minItems": 3, "items": False}
     fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
-    rows = fsm.fill_rows()
+    rows = fsm.prefetch_masks()
     begin, end = b'[{"key": "a"}, {"key": "b"}', b', "last"]'
     tokens = fsm.vocabulary.encode(begin + end)
     assert tokens is not None
-    fsm._recognizer.fill_row = None  # type: ignore[method-assign, assignment]
+    fsm._recognizer.find_or_fill_mask = None  # type: ignore[method-assign, assignment]
     assert all(fsm.allowed_mask(state).any() for state in states_along(fsm, tokens)[len(begin) :])
-    assert fsm.fill_rows(0) == rows
+    assert fsm.prefetch_masks(0) == rows
 
 
 def test_rows_ahead_are_kept_where_no_two_places_share_one() -> None:
     specification = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "[" (root | [a-z]+ ":" [0-9]+) "]"'}
     fsm = compile_grammar(specification, bytes_vocabulary())
-    rows = fsm.fill_rows(200)
-    fsm._recognizer.fill_row = None  # type: ignore[method-assign, assignment]
-    assert fsm.fill_rows(200) == rows
+    rows = fsm.prefetch_masks(200)
+    fsm._recognizer.find_or_fill_mask = None  # type: ignore[method-assign, assignment]
+    assert fsm.prefetch_masks(200) == rows
     tokens = fsm.vocabulary.encode(b"[[[abc:123]]]")
     assert tokens is not None
     assert all(fsm.allowed_mask(state).any() for state in states_along(fsm, tokens))

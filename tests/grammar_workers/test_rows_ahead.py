@@ -15,6 +15,9 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import mask_classes
 from tests.grammar_workers.specifications import CORNER_CASES, TOOL_CALL
 from tests.grammar_workers.test_row_classes import SCHEMAS
+from tests.grammar_workers.test_tag_formats import CALL, tag
+from tests.grammar_workers.test_tag_formats import VOCABULARY as TAG_VOCABULARY
+from tests.grammar_workers.test_tag_formats import specification as tag_specification
 from tests.grammar_workers.vocabularies import (
     LARGE,
     bytes_vocabulary,
@@ -63,9 +66,9 @@ CASES = [
 @pytest.mark.parametrize(("name", "make"), CASES)
 def test_rows_ahead_are_those_found_on_the_way(name: str, make: Callable[[], Vocabulary]) -> None:
     ahead, alone = (compile_grammar(SPECIFICATIONS[name], make()) for _ in range(2))
-    rows = ahead.fill_rows(300)
+    rows = ahead.prefetch_masks(300)
     assert rows > 1
-    assert ahead.fill_rows(300) == rows
+    assert ahead.prefetch_masks(300) == rows
     check(ahead, alone, random.Random(name), walks=20)
 
 
@@ -73,9 +76,21 @@ def test_rows_ahead_are_those_found_on_the_way(name: str, make: Callable[[], Voc
 def test_rows_ahead_in_any_order(name: str) -> None:
     options = GrammarOptions(property_order="any")
     ahead, alone = (compile_grammar(SPECIFICATIONS[name], bytes_vocabulary(), options=options) for _ in range(2))
-    rows = ahead.fill_rows()
-    assert ahead.fill_rows() == rows
+    rows = ahead.prefetch_masks()
+    assert ahead.prefetch_masks() == rows
     check(ahead, alone, random.Random(name), walks=20)
+
+
+def test_rows_ahead_behind_special_tokens() -> None:
+    """Python makes these rows, and each once: a state for each class."""
+    call = tag("<|call|>f", {"type": "json_schema", "json_schema": SCHEMAS["nested"]}, "<|/call|>")
+    calls = {"type": "triggered_tags", "triggers": ["<|call|>"], "tags": [call]}
+    ahead, alone = (compile_grammar(tag_specification(calls), TAG_VOCABULARY) for _ in range(2))
+    rows = ahead.prefetch_masks(300)
+    assert ahead.prefetch_masks(300) == rows
+    assert ahead.known_mask(ahead.next_state(ahead.initial_state, CALL)) is not None
+    assert ahead.state_count <= ahead._recognizer._mask_classes.tables.used[0] + 3  # type: ignore[attr-defined]
+    check(ahead, alone, random.Random(6), walks=20)
 
 
 def test_rows_ahead_of_what_has_been_walked_already() -> None:
@@ -85,7 +100,7 @@ def test_rows_ahead_of_what_has_been_walked_already() -> None:
     tokens = random_walk(walked, rng)
     kept = [walked.allowed_mask(state) for state in states_along(walked, tokens)]
     fresh = compile_grammar(SPECIFICATIONS["nested"], bytes_vocabulary())
-    assert walked.fill_rows() >= fresh.fill_rows()
+    assert walked.prefetch_masks() >= fresh.prefetch_masks()
     assert all(walked.allowed_mask(state) is row for state, row in zip(states_along(walked, tokens), kept, strict=True))
     check(walked, alone, rng, walks=10)
 
@@ -93,7 +108,7 @@ def test_rows_ahead_of_what_has_been_walked_already() -> None:
 def test_few_places_at_a_time_come_to_the_same() -> None:
     """A budget that ends within a batch, before or after rows that Python makes, leaves nothing half done."""
     ahead, alone = (compile_grammar(SPECIFICATIONS["words"], bytes_vocabulary()) for _ in range(2))
-    rows = [ahead.fill_rows(places) for places in range(0, 120, 3)]
+    rows = [ahead.prefetch_masks(places) for places in range(0, 120, 3)]
     assert rows == sorted(rows)
     check(ahead, alone, random.Random(1), walks=10)
 
@@ -101,7 +116,7 @@ def test_few_places_at_a_time_come_to_the_same() -> None:
 @pytest.mark.parametrize("name", ["nested", "names and lengths"])
 def test_new_states_are_looked_at_before_others(name: str) -> None:
     fsm = compile_grammar(SPECIFICATIONS[name], bytes_vocabulary())
-    fsm.fill_rows(40)
+    fsm.prefetch_masks(40)
     classes, _, used = fsm._recognizer._mask_classes.tables  # type: ignore[attr-defined]
     states = classes[: used[0], mask_classes.CLASS_STATE].tolist()
     assert len(states) == len(set(states)) == 40
@@ -110,7 +125,7 @@ def test_new_states_are_looked_at_before_others(name: str) -> None:
 @pytest.mark.parametrize("name", ["tree", "tool call", "grammar of values"])
 def test_walking_while_rows_are_made(name: str) -> None:
     ahead, alone = (compile_grammar(SPECIFICATIONS[name], bytes_vocabulary()) for _ in range(2))
-    thread = threading.Thread(target=ahead.fill_rows)
+    thread = threading.Thread(target=ahead.prefetch_masks)
     thread.start()
     check(ahead, alone, random.Random(name), walks=30)
     thread.join()
@@ -123,7 +138,7 @@ def test_rows_ahead_stop_at_the_memory_limit() -> None:
     ahead, alone = (compile_grammar(SPECIFICATIONS["nested"], bytes_vocabulary(), limits=limits) for _ in range(2))
     ahead._rows._words *= 1000
     with pytest.raises(LimitExceededError, match="max_fsm_bytes"):
-        ahead.fill_rows()
+        ahead.prefetch_masks()
     ahead._rows._words //= 1000
     check(ahead, alone, random.Random(2), walks=10)
 
@@ -138,8 +153,8 @@ def test_rows_are_kept_when_the_walk_breaks_off(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ahead._recognizer, "_grow_classes", refuse)
     with pytest.raises(LimitExceededError, match="no more classes"):
-        ahead.fill_rows()
+        ahead.prefetch_masks()
     monkeypatch.undo()
     check(ahead, alone, random.Random(3), walks=20)
-    ahead.fill_rows()
+    ahead.prefetch_masks()
     check(ahead, alone, random.Random(4), walks=20)

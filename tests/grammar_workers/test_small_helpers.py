@@ -8,10 +8,10 @@ import weakref
 from grammar_workers.dfa.charset import bits_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.reached import reached
-from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.scalar_values import has_surrogate, is_scalar_value
 
 
 class _Counter:

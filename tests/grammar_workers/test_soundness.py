@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from benchmarks import soundness
-from benchmarks.json_schema_suite import FOLDERS, REMOTES, read_archive
 from benchmarks.soundness import Job, check, part_of, patterns_in, random_pattern, regex_judge, schema_judge, walk
 from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import compile_grammar
+from tests.grammar_workers.json_schema_suite import FOLDERS, REMOTES, read_archive
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 ORDINARY = Path(__file__).parents[1] / "data" / "ordinary_schemas.jsonl"

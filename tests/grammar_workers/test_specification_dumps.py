@@ -35,7 +35,7 @@ FORMATS: list[dict[str, Any]] = [
     },
     {"type": "qwen_xml_parameter", "json_schema": _SCHEMA},
     {"type": "regex", "pattern": "a+"},
-    {"type": "grammar", "grammar": 'root ::= "a"'},
+    {"type": "grammar", "grammar": 'root ::= "a"', "syntax": "ebnf"},
     {"type": "any_text", "excludes": ["a"], "max_tokens": 0, "max_chars": 3},
     {"type": "token", "token": 7},
     {"type": "exclude_token", "exclude_tokens": [1, "a"]},

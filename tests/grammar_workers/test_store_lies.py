@@ -129,7 +129,7 @@ def test_what_is_in_memory_needs_no_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
         with LyingRedis("silence") as liar:
             store, key = store_at(liar.url, tmp_path), new_key()
-            service = CompileService(None, store, 60, None)  # type: ignore[arg-type]
+            service = CompileService(None, store, None)  # type: ignore[arg-type]
             store._tiers[0].put(key, data := new_artifact(key))
             over = threading.Event()
             waiting = [asyncio.create_task(service._in_thread(over.wait)) for _ in range(2 * _STORE_THREADS)]

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
 import trustme
 
-from grammar_workers.artifacts.store import GrammarStore, open_store
-from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
+from grammar_workers.artifacts.store import GrammarStore, circuit_breaker, open_store
 from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S
 from grammar_workers.artifacts.store.redis_tier import PREFIX
 from grammar_workers.artifacts.store.store import MIN_PATIENCE_S
@@ -302,9 +302,11 @@ def test_entries_expire(redis_url: str, tmp_path: Path) -> None:
     assert 0 < redis.Redis.from_url(redis_url).ttl(PREFIX + key) <= 7 * 24 * 3600
 
 
-def test_circuit_breaker() -> None:
+def test_circuit_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    breaker = CircuitBreaker(failures_to_open=2, retry_after_s=5, clock=lambda: now)
+    monkeypatch.setattr(circuit_breaker, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(circuit_breaker, "FAILURES_TO_OPEN", 2)
+    breaker = circuit_breaker.CircuitBreaker()
     breaker.failed()
     breaker.succeeded()
     breaker.failed()

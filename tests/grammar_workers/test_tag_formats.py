@@ -106,9 +106,14 @@ def test_recursive_grammars() -> None:
     one = {"type": "plus", "content": tag("<", nested, ">")}
     assert accepts(one, "<((x))><x>")
     assert not accepts(one, "<((x)>")
-    error = refusal({"type": "sequence", "elements": [nested, JSON]})
-    assert isinstance(error, UnsupportedFeatureError)
-    assert error.pointer == "/format/elements/0/grammar"
+    beside = {"type": "sequence", "elements": [nested, JSON]}
+    assert accepts(beside, '((x)){"a": 1}') and not accepts(beside, '((x){"a": 1}')
+    counted = {"type": "sequence", "elements": [nested, {"type": "any_text", "max_tokens": 2}]}
+    error = refusal(counted)
+    assert isinstance(error, UnsupportedFeatureError) and "put a fixed text between them" in error.message
+    assert error.pointer == "/format/elements/0"
+    counted["elements"].insert(1, const(";"))
+    assert accepts(counted, "(x);ab") and not accepts(counted, "(x);abc")
 
 
 def test_limits_of_free_text() -> None:
@@ -227,6 +232,33 @@ def test_arguments_in_gemmas_notation() -> None:
         ",b:null,d:null",
     ):
         assert not accepts(one, text)
+
+
+def test_gemmas_notation_is_a_style() -> None:
+    one = {"type": "json_schema", "style": "gemma", "json_schema": NESTED, "excludes": ["<|channel>", "zz"]}
+    for text in ("{b:null,d:null}", '{a:<|"|>x, "y"<|"|>,b:{c:[false,<|"|>y<|"|>]},c:{e:[<|"|>a<|"|>]},d:[1,2]}'):
+        assert accepts(one, text)
+    for text in (
+        "b:null,d:null",
+        "{b:null,d:null }",
+        "{b: null,d:null}",
+        '{a:<|"|>azzb<|"|>,b:null,d:null}',
+        '{a:<|"|><|channel><|"|>,b:null,d:null}',
+    ):
+        assert not accepts(one, text)
+    assert accepts({**one, "excludes": []}, '{a:<|"|>azzb<|"|>,b:null,d:null}')
+    for schema, pointer in ((arguments(zz={}), "/properties/zz"), (arguments(a={"const": ["zz"]}), "/properties/a")):
+        found = refusal({**one, "json_schema": schema})
+        assert isinstance(found, UnsupportedFeatureError) and found.pointer == f"/format/json_schema{pointer}"
+
+
+def test_a_grammar_may_name_its_syntax() -> None:
+    lark, gbnf = 'start: "a" start | "b"', 'root ::= "a" root | "b"'
+    for text, syntax in ((lark, "lark"), (gbnf, "ebnf"), (lark, None), (gbnf, None)):
+        one = {"type": "grammar", "grammar": text} | ({"syntax": syntax} if syntax else {})
+        assert accepts(one, "aab") and not accepts(one, "aa")
+    for text, syntax in ((lark, "ebnf"), (gbnf, "lark")):
+        assert isinstance(refusal({"type": "grammar", "grammar": text, "syntax": syntax}), InvalidSpecificationError)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_tokens_of_a_large_vocabulary_are_no_burden() -> None:
     ("specification", "pointer"),
     [
         ({"elements": [{"type": "json_schema", "json_schema": {"type": "integer"}}]}, "/format/elements/0"),
-        ({"elements": [{"type": "grammar", "grammar": 'root ::= "<" root ">" | "a"'}]}, "/format/elements/0/grammar"),
+        ({"elements": [{"type": "grammar", "grammar": 'root ::= "<" root ">" | "a"'}]}, "/format/elements/0"),
     ],
 )
 def test_what_does_not_end_before_the_limited_text_is_refused(specification: Format, pointer: str) -> None:

@@ -240,7 +240,7 @@ def test_what_is_named(schema: Schema, pointers: list[str]) -> None:
     assert sorted(reported(schema)) == sorted(pointers)
     if pointers:
         with pytest.raises(UnsupportedFeatureError):
-            compiled(schema, on_unsupported="refuse")
+            compiled(schema, on_unsupported="reject")
 
 
 def test_one_of_that_is_not_exclusive_is_still_any_of() -> None:

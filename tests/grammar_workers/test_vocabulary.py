@@ -258,7 +258,7 @@ def saved(tokenizer: PreTrainedTokenizerFast, folder: Path, **settings: Any) -> 
 
 
 @pytest.mark.parametrize("make", [byte_level_tokenizer, byte_fallback_tokenizer, character_tokenizer])
-@pytest.mark.parametrize("generation", [None, {"eos_token_id": [1, 2]}, {"max_length": 5}])
+@pytest.mark.parametrize("generation", [None, {"eos_token_id": [1, 2]}, {"max_model_len": 5}])
 def test_files_without_transformers_give_the_same_vocabulary(make: Any, generation: Any, tmp_path: Path) -> None:
     folder = saved(make(), tmp_path)
     if generation is not None:

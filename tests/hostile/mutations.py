@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deployments.http import examples
+from deployments.http.examples import EXAMPLES
 from tests.hostile.many_errors import CHAT, GRAMMARS, RESPONSES, TEXT
 
 MESSAGES = [
@@ -47,13 +47,7 @@ FORMAT = {
 
 def valid_bodies() -> list[tuple[str, dict[str, Any]]]:
     """Paths and bodies: those of the documentation, and some that have what these leave out."""
-    shown = {
-        CHAT: examples.CHAT_COMPLETIONS,
-        TEXT: examples.COMPLETIONS,
-        RESPONSES: examples.RESPONSES,
-        GRAMMARS: examples.GRAMMARS,
-    }
-    bodies = [(path, one["value"]) for path, group in shown.items() for one in group.values()]
+    bodies = [(path, one["value"]) for path in (CHAT, TEXT, RESPONSES, GRAMMARS) for one in EXAMPLES[path].values()]
     return [
         *bodies,
         (CHAT, {"messages": MESSAGES, "logit_bias": {"5": -1}, "stop": ["a"], "metadata": {"a": "b"}, "n": 2}),

@@ -28,7 +28,7 @@ TWO_OF_EACH = {
         "replicas": 2,
         "num_cpus": 0.1,
         "compile_timeout_s": 120,
-        "max_wait_s": 600,
+        "queue_timeout_s": 600,
         "precompile": [PRECOMPILED],
     },
     # In this type no rounding makes answers depend on who else is in the batch.
@@ -37,7 +37,7 @@ TWO_OF_EACH = {
         "num_cpus": 0.1,
         "engine": {
             "threads": 1,
-            "max_length": 1024,
+            "max_model_len": 1024,
             "dtype": "float64",
             "grammar_timeout_s": 600,
             "automaton_cache_mb": AUTOMATA_MB,

@@ -37,22 +37,17 @@ def still_runs(process: psutil.Process) -> bool:
 class Server:
     """`python -m deployments.local.launcher` on free ports. Entering it waits until it is ready.
 
-    `module`: another program with the launcher's arguments, which serves its own `build_app`. `code`: a folder with
-    another version of the packages, which is run in place of this one.
+    `code`: a folder with another version of the packages, which is run in place of this one.
     """
 
     def __init__(
         self,
         arguments: dict[str, Any],
         *,
-        module: str = LAUNCHER,
         deadline_s: float = START_DEADLINE_S,
         code: Path = REPOSITORY,
     ) -> None:
         config = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
-        if module != LAUNCHER:
-            config["applications"][0]["import_path"] = f"{module}:build_app"
-        self._module = module
         config["applications"][0]["args"] |= arguments
         self.port = free_port()
         self.metrics_ports = [free_port()]
@@ -68,7 +63,7 @@ class Server:
 
     def start(self) -> None:
         """Begin to start; returns at once."""
-        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
+        command = [sys.executable, "-m", LAUNCHER, str(self._config), "--port", str(self.port)]
         command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
         paths = os.pathsep.join(filter(None, (str(self._code), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": paths}

@@ -35,20 +35,24 @@ SLOW = {"anyOf": [{"type": "object", "properties": {f"a{n}": {"type": "string"}}
 
 @dataclasses.dataclass
 class Stop:
-    """`answers`: how many of each kind: `whole`, `cut`, `503`, and `refused` when nothing listened any more."""
+    """`answers`: how many of each kind: `whole`, `cut`, `503`, and `refused` when nothing listened any more.
+
+    `last_words`: the last line of the server, which says what it had to cut or to kill.
+    """
 
     answers: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     code: int | None = None
     began: float = math.inf
     seconds: float = 0.0
     left: list[psutil.Process] = dataclasses.field(default_factory=list)
+    last_words: str = ""
 
-    def wrong(self, *, code: int = 0, drain_s: float = 10.0) -> list[str]:
+    def wrong(self, *, code: int = 0, graceful_shutdown_timeout_s: float = 10.0) -> list[str]:
         """What is not as it should be."""
         allowed = {"whole", "503", "refused"} | ({"cut"} if code else set())
         found = [f"{count} answers: {kind}" for kind, count in self.answers.items() if kind not in allowed]
-        found += [f"exit code {self.code}"] * (self.code != code)
-        found += [f"{self.seconds:.1f} s"] * (self.seconds > drain_s + DEADLINE_S + 2)
+        found += [f"exit code {self.code}: {self.last_words}"] * (self.code != code)
+        found += [f"{self.seconds:.1f} s"] * (self.seconds > graceful_shutdown_timeout_s + DEADLINE_S + 2)
         return found + [f"left over: {process}" for process in self.left]
 
 
@@ -121,6 +125,7 @@ async def _ended(server: Server, stop: Stop, *signals: Signal) -> None:
         (os.killpg if one.to_group else os.kill)(server.process.pid, one.number)
     stop.code = await asyncio.to_thread(server.process.wait, timeout=60)
     stop.seconds = time.monotonic() - stop.began
+    stop.last_words = server.log.rstrip().rpartition("\n")[2]
     stop.left = [process for process in started if still_runs(process)]
 
 
@@ -156,18 +161,20 @@ CASES: dict[str, tuple[Callable[..., Awaitable[Stop]], list[Signal], float, int]
     SIGTERM_UNDER_LOAD: (under_load, [Signal(signal.SIGTERM)], 10.0, 0),
     f"Ctrl-C, {CLIENTS} clients": (under_load, [Signal(to_group=True)], 10.0, 0),
     "SIGTERM twice at once": (under_load, [Signal(signal.SIGTERM)] * 2, 10.0, 0),
-    "a stream past drain_s": (with_a_long_stream, [Signal()], SHORT_DRAIN_S, 1),
+    "a stream past graceful_shutdown_timeout_s": (with_a_long_stream, [Signal()], SHORT_DRAIN_S, 1),
     "a second SIGINT": (with_a_long_stream, [Signal(), Signal(after_s=1.5)], 10.0, 1),
 }
-"""By name: what goes on, the signals, `drain_s` and the exit code."""
+"""By name: what goes on, the signals, `graceful_shutdown_timeout_s` and the exit code."""
 
 
 async def run(name: str) -> tuple[Stop, list[str]]:
     """What happened, and what of it should not have."""
-    scenario, signals, drain_s, code = CASES[name]
-    with Server({"store": "memory://", "router": {"drain_s": drain_s}}) as server:
+    scenario, signals, graceful_shutdown_timeout_s, code = CASES[name]
+    with Server(
+        {"store": "memory://", "router": {"graceful_shutdown_timeout_s": graceful_shutdown_timeout_s}}
+    ) as server:
         stop = await scenario(server, *signals)
-        return stop, stop.wrong(code=code, drain_s=drain_s)
+        return stop, stop.wrong(code=code, graceful_shutdown_timeout_s=graceful_shutdown_timeout_s)
 
 
 def main() -> int:

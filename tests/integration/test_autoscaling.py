@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, Any] = {
     "replica": {
         "num_cpus": 0.1,
         "autoscaling": {**PACE, "target_ongoing_requests": 2},
-        "engine": {"threads": 1, "max_length": 1024, "grammar_timeout_s": 600},
+        "engine": {"threads": 1, "max_model_len": 1024, "grammar_timeout_s": 600},
     },
 }
 

@@ -81,7 +81,7 @@ class Replica(FakeReplica):
 
     def __init__(self, compiler: Compiler) -> None:
         super().__init__()
-        engine = {"slots": 4, "threads": 1, "max_length": 128}
+        engine = {"max_num_seqs": 4, "threads": 1, "max_model_len": 128}
         make = cast(Deployment, ModelReplica).func_or_class
         self.real: Any = make(str(FOLDER), "memory://", compiler.handle, engine=engine)
 

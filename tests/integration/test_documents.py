@@ -19,16 +19,24 @@ from tests.documents import REPOSITORY, Block, blocks, curl_requests, printed
 from tests.integration.server import Server
 
 ADDRESS = "http://127.0.0.1:8000"
-WITH_PYTHON = ("README.md", "docs/tutorial.md", "docs/tools.md")
-WITH_CURL = ("README.md", "docs/tutorial.md", "docs/start.md", "docs/precompile.md", "docs/constraints.md")
+WITH_PYTHON = ("README.md", "docs/tutorial.md", "docs/tools.md", "docs/streaming.md")
+WITH_CURL = ("README.md", "docs/tutorial.md", "docs/installation.md", "docs/precompile.md", "docs/constraints.md")
 
-WITH_SHELL = ("README.md", "docs/tutorial.md", "docs/start.md", "docs/precompile.md", "examples/README.md")
+WITH_SHELL = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/installation.md",
+    "docs/precompile.md",
+    "docs/streaming.md",
+    "examples/README.md",
+)
 BEGINNINGS = (".venv/bin/turnstile", ".venv/bin/python examples/", "cat > person.json")
 """Blocks that begin so are run as they stand, against the server of these tests."""
 NOT_RUN_HERE = {
     "make serve": "what every one of these tests starts, with free ports",
     "pip install": "tests/integration/test_wheel.py installs the wheel and serves from it",
     "git clone": "a repository's address, then make serve",
+    "turnstile serve": "starts a server with another model",
     "redis-server": "what the server of these tests has, and make serve",
     "server=$(pgrep": "prints the processes of a server that make serve has started",
     "TURNSTILE_VLLM=1 vllm serve": "needs vLLM: tests/vllm/test_serve.py",

@@ -9,32 +9,21 @@ import httpx
 import jsonschema
 import pytest
 
-from deployments.http import examples
+from deployments.http.examples import EXAMPLES
 
 pytestmark = pytest.mark.anyio
-
-PATHS = {
-    "/v1/chat/completions": examples.CHAT_COMPLETIONS,
-    "/v1/completions": examples.COMPLETIONS,
-    "/v1/responses": examples.RESPONSES,
-    "/v1/messages": examples.MESSAGES,
-    "/v1/messages/count_tokens": examples.COUNT_TOKENS,
-    "/tokenize": examples.TOKENIZE,
-    "/detokenize": examples.DETOKENIZE,
-    "/v1/grammars": examples.GRAMMARS,
-}
 
 
 async def test_the_document_has_all_of_them(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
-    for path, shown in PATHS.items():
+    for path, shown in EXAMPLES.items():
         body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         assert body["examples"].keys() == shown.keys()
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EXAMPLES)
 async def test_examples_are_answered(http: httpx.AsyncClient, path: str) -> None:
-    for name, example in PATHS[path].items():
+    for name, example in EXAMPLES[path].items():
         request = example["value"]
         answer = await http.post(path, json=request)
         assert answer.status_code in (200, 202), f"{name}: {answer.text}"

@@ -41,7 +41,11 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
     pytest.fail("no stream was cut")
 
 
-@pytest.mark.parametrize("name", FAULTS)
+LONG = ("compiler", "compile-processes", "controller")
+"""Faults in `make test-long`."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in FAULTS])
 async def test_a_fault_costs_no_request(server: Server, server_redis: RedisServer, name: str) -> None:
     """`make chaos` does the same, and more, on several nodes."""
     outcome = await run(FAULTS[name], Target(server, server_redis), f"{name[:2]}{secrets.token_hex(4)}", requests=8)

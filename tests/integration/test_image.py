@@ -122,6 +122,8 @@ def ray_node(image: BuiltImage) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=30)
+            # A HAProxy whose parent has ended is no child any more. Its configuration is in the folder.
+            everything += [one for one in psutil.process_iter(["cmdline"]) if folder in str(one.info["cmdline"])]
             for one in everything:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.server import START_DEADLINE_S, Server
 from tests.integration.stops import Signal, with_a_long_stream
@@ -34,7 +35,7 @@ def grammar_sources(server: Server, requests: int) -> list[str]:
 
 def compilations(server: Server) -> dict[str, list[float]]:
     """What each replica shows, by place."""
-    return {place: server.metric(COMPILATIONS, place=place) for place in ("grammar_compiler", "model_replica")}
+    return {kind: server.metric(COMPILATIONS, component=kind) for kind in ("grammar_compiler", "model_replica")}
 
 
 def assert_compilations(server: Server, expected: dict[str, list[float]]) -> None:
@@ -45,6 +46,7 @@ def assert_compilations(server: Server, expected: dict[str, list[float]]) -> Non
     assert shown == expected
 
 
+@pytest.mark.long
 def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -> None:
     arguments = {"store": f"file://{tmp_path}", "replica": {"replicas": 2, "num_cpus": 0.1}}
     with Server(arguments) as server:

@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deployments.config_file import config_problems
+from deployments.config_file import checked_config
 from deployments.haproxy.settings import TRUSTED_PROXIES
 from deployments.http.tenants import Tenants
 from tests.documents import blocks
@@ -91,7 +91,7 @@ def test_the_complete_overlay_is_copied_and_built_as_the_document_says(beside: P
             kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
     service = ray_service(manifests)
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
-    assert config == yaml.safe_load((EXAMPLE / "serve.yaml").read_text()) and config_problems(config) == []
+    assert config == yaml.safe_load((EXAMPLE / "serve.yaml").read_text()) and checked_config(config)[1] == []
     (container,) = ray_groups(service)["grammar"]["template"]["spec"]["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     keys = Path(config["applications"][0]["args"]["router"]["api_keys"])

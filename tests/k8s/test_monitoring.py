@@ -1,4 +1,4 @@
-"""Dashboard and alarms ask for metrics that exist, and Prometheus for a port that the pods have."""
+"""Dashboard and alerts ask for metrics that exist, and Prometheus for a port that the pods have."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def asked_for(expression: str) -> set[str]:
     return {name for name in names if all(name.removesuffix(suffix) not in exported() for suffix in SUFFIXES)}
 
 
-def alarms() -> dict[str, Any]:
+def alerts() -> dict[str, Any]:
     """The PrometheusRule."""
-    rule: dict[str, Any] = yaml.safe_load((FOLDER / "alarms.yaml").read_text())
+    rule: dict[str, Any] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
     return rule
 
 
 def rules() -> list[dict[str, Any]]:
-    return [rule for group in alarms()["spec"]["groups"] for rule in group["rules"]]
+    return [rule for group in alerts()["spec"]["groups"] for rule in group["rules"]]
 
 
 def test_every_panel_asks_for_what_is_exported() -> None:
@@ -95,10 +95,10 @@ class Recorded:
         self.recorded.append((value, tags))
 
 
-def test_alarms_have_the_shape_that_the_operator_takes() -> None:
-    assert (alarms()["apiVersion"], alarms()["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert set(alarms()) == {"apiVersion", "kind", "metadata", "spec"} and set(alarms()["spec"]) == {"groups"}
-    assert "alarms.yaml" in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+def test_alerts_have_the_shape_that_the_operator_takes() -> None:
+    assert (alerts()["apiVersion"], alerts()["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert set(alerts()) == {"apiVersion", "kind", "metadata", "spec"} and set(alerts()["spec"]) == {"groups"}
+    assert "alerts.yaml" in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     for rule in rules():
         assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
         assert re.fullmatch(r"\d+[mh]", rule.get("for", "0m"))
@@ -107,26 +107,26 @@ def test_alarms_have_the_shape_that_the_operator_takes() -> None:
         assert "ray_turnstile_" in rule["expr"] and asked_for(rule["expr"]) == set()
 
 
-def test_each_alarm_is_in_the_documentation_with_its_metric() -> None:
-    text = (REPOSITORY / "docs" / "operations.md").read_text()
+def test_each_alert_is_in_the_documentation_with_its_metric() -> None:
+    text = (REPOSITORY / "docs" / "monitoring.md").read_text()
     documented = dict(re.findall(r"^\| `(Turnstile\w+)` \| `(ray_turnstile_[a-z_]+)", text, re.MULTILINE))
     assert documented.keys() == {rule["alert"] for rule in rules()}
     for rule in rules():
         assert documented[rule["alert"]] in rule["expr"]
 
 
-def test_the_unit_tests_of_the_alarms_name_each_of_them() -> None:
-    tests = (Path(__file__).parent / "data" / "alarms.yaml").read_text()
+def test_the_unit_tests_of_the_alerts_name_each_of_them() -> None:
+    tests = (Path(__file__).parent / "data" / "alerts.yaml").read_text()
     assert set(re.findall(r'alertname="(\w+)"', tests)) == {rule["alert"] for rule in rules()}
 
 
-def test_alarms_fire_when_they_should(tmp_path: Path) -> None:
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     """By Prometheus itself, where it is installed; else the tests above have looked at shape and names only."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool on PATH (Debian: the package prometheus)")
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alarms()["spec"]))
-    shutil.copy(Path(__file__).parent / "data" / "alarms.yaml", tmp_path)
-    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "alarms.yaml"]):
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alerts()["spec"]))
+    shutil.copy(Path(__file__).parent / "data" / "alerts.yaml", tmp_path)
+    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "alerts.yaml"]):
         done = subprocess.run([promtool, *command], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -65,7 +65,11 @@ def test_each_tier_of_several_pods_keeps_one_of_them(manifests: list[Manifest]) 
 def test_upgrades_and_stops_leave_streams_the_time_to_end(service: Manifest, arguments: AppArguments) -> None:
     spec = service["spec"]
     assert spec["upgradeStrategy"] == {"type": "NewCluster"} and spec["excludeHeadPodFromServeSvc"] is True
-    longest = max(arguments.router.drain_s, arguments.compiler.drain_s, arguments.replica.drain_s)
+    longest = max(
+        arguments.router.graceful_shutdown_timeout_s,
+        arguments.compiler.graceful_shutdown_timeout_s,
+        arguments.replica.graceful_shutdown_timeout_s,
+    )
     assert spec["rayClusterDeletionDelaySeconds"] > longest
     groups = ray_groups(service)
     for name in TIERS:

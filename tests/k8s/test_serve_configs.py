@@ -10,7 +10,7 @@ import yaml
 
 from deployments.app import build_app
 from deployments.arguments import AppArguments, Scale
-from deployments.config_file import config_problems
+from deployments.config_file import checked_config
 from deployments.haproxy.settings import Settings
 from tests.k8s.manifests import K8S, SERVE_CONFIGS, Manifest, ray_groups, ray_service
 
@@ -74,7 +74,7 @@ def embedded(service: Manifest) -> dict[str, Any]:
 
 
 def test_every_key_is_known(config: dict[str, Any]) -> None:
-    assert config_problems(config) == []
+    assert checked_config(config)[1] == []
 
 
 def test_the_builder_makes_the_deployments_that_are_named(config: dict[str, Any]) -> None:

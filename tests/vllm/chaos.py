@@ -117,7 +117,7 @@ async def struck(server: Server, fault: str, *, streams: int) -> Outcome:
         interrupted,
         [f"{one.trouble}" for one, other in pairs if one.trouble or other.trouble],
         [f"{one.text!r} is not {other.text!r}" for one, other in pairs if not one.trouble and one.text != other.text],
-        int(sum(server.metric("turnstile_grammar_compilations", place="model_replica"))),
+        int(sum(server.metric("turnstile_grammar_compilations", component="model_replica"))),
         finished_s,
         time.monotonic() - began,
     )

@@ -132,6 +132,13 @@ def tagged_in_text(answer: Answer) -> None:
         jsonschema.validate(json.loads(inside), PERSON)
 
 
+def nested_and_tagged(answer: Answer) -> None:
+    """`x` in parentheses, and a person."""
+    found = re.fullmatch(r"(\(*)x(\)*)(.*)", answer.text, re.DOTALL)
+    assert found and len(found[1]) == len(found[2]), answer.text
+    jsonschema.validate(json.loads(found[3]), PERSON)
+
+
 def calls(*names: str, least: int = 1, most: int | None = None) -> Judge:
     """From `least` to `most` calls of these functions, each with valid arguments; text only where none is needed."""
 
@@ -155,6 +162,9 @@ _TRIGGERED = {
     "structures": [{"begin": "<person>", "schema": PERSON, "end": "</person>"}],
     "triggers": ["<person>"],
 }
+# XGrammar has no Lark.
+_LARK = {"type": "grammar", "syntax": "lark", "grammar": 'start: "(" start ")" | "x"'}
+_NESTED = {"type": "structural_tag", "format": {"type": "sequence", "elements": [_LARK, _TAG["content"]]}}
 _SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
 _OBJECT = r"\{.*\}"
 
@@ -163,6 +173,7 @@ RESPONSE_FORMATS: dict[str, tuple[dict[str, Any], Judge]] = {
     "json_object": ({"type": "json_object"}, matches(_OBJECT)),
     "structural_tag with format": (_FORMAT, tagged),
     "structural_tag with triggers": (_TRIGGERED, tagged_in_text),
+    "structural_tag with a recursive grammar": (_NESTED, nested_and_tagged),
 }
 STRUCTURED_OUTPUTS: dict[str, tuple[dict[str, Any], Judge]] = {
     "json": ({"json": PERSON}, valid(PERSON)),
@@ -174,6 +185,7 @@ STRUCTURED_OUTPUTS: dict[str, tuple[dict[str, Any], Judge]] = {
     "Lark": ({"grammar": 'start: "a" ("b" | "c")~1..4'}, matches("a[bc]{1,4}")),
     "structural_tag with format": ({"structural_tag": json.dumps(_FORMAT)}, tagged),
     "structural_tag with triggers": ({"structural_tag": json.dumps(_TRIGGERED)}, tagged_in_text),
+    "structural_tag with a recursive grammar": ({"structural_tag": json.dumps(_NESTED)}, nested_and_tagged),
 }
 
 

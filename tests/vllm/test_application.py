@@ -16,8 +16,8 @@ import openai
 import psutil
 import pytest
 
-from benchmarks.tool_answers import beside, custom, is_fault, tried
 from tests.integration.server import Server
+from tests.integration.tool_answers import beside, custom, is_fault, tried
 from tests.vllm.application import engine_cores, engine_workers, serving
 from tests.vllm.test_serve import MESSAGES, PERSON, of_schema
 
@@ -54,7 +54,7 @@ def test_answers_schemas_and_tools(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize(("kind", "many"), [(beside, 24), (custom, 12)])
 def test_tools_beside_a_constraint_and_custom_tools_are_exact(server: Server, kind: Any, many: int) -> None:
-    """At temperature 1, streamed and not. The long form is `python -m benchmarks.tool_answers`."""
+    """At temperature 1, streamed and not. The long form is `python -m tests.integration.tool_answers`."""
     found = tried(server.url, kind, many, clients=4)
     assert not any(map(is_fault, found)), found
     if kind is beside:
@@ -158,7 +158,7 @@ def busy_seconds(server: Server, over_s: float) -> float:
 def test_metrics_know_the_engine(server: Server) -> None:
     server.wait_metric("turnstile_generations", finish_reason="stop")
     server.wait_metric("turnstile_masks")
-    assert set(server.metric("turnstile_grammar_compilations", place="model_replica")) == {0.0}
+    assert set(server.metric("turnstile_grammar_compilations", component="model_replica")) == {0.0}
 
 
 def test_a_killed_engine_core_and_a_killed_replica_lose_nothing(server: Server) -> None:

@@ -71,7 +71,7 @@ def test_ray_serve_llm(mixture: tuple[Path, list[Answer]], tmp_path: Path, monke
     with serve_run("data-parallel.yaml", tmp_path, change) as url:
         given = answers(url, "tiny")
     assert texts(given) == texts(expected)
-    loaded = re.findall(r"EngineCore_DP(\d) pid=.* loaded grammar ", (tmp_path / "serve.log").read_text())
+    loaded = re.findall(r"EngineCore_DP(\d) pid=.* loaded grammar: ", (tmp_path / "serve.log").read_text())
     print("grammars that each engine loaded:", [loaded.count(rank) for rank in "01"])
     assert min(loaded.count(rank) for rank in "01") >= 5
     assert compilations(tmp_path) == len(QUESTIONS)

@@ -106,10 +106,10 @@ def accepted_here(
     config = EngineConfig(
         threads=1,
         forced_text=False,
-        ngram=0,
+        prompt_lookup_max=0,
         eagle_head=str(HEAD),
         draft_masks=False,
-        max_drafts=DRAFTS,
+        num_speculative_tokens=DRAFTS,
         draft_cost=1e-9,
     )
     loaded = load(str(MODEL), config)

@@ -112,7 +112,7 @@ def test_a_refusal_is_the_clients_own(client: openai.OpenAI, schema: Any, expect
 
 def test_what_the_guide_tells_people_to_send_is_answered_as_asked(client: openai.OpenAI) -> None:
     address, sent = "http://127.0.0.1:8000", 0
-    for request in curl_requests("docs/engines.md", address):
+    for request in curl_requests("docs/vllm.md", address):
         url = request.url.replace(f"{address}/", str(client.base_url).removesuffix("v1/"))
         if request.body is None:
             assert "\nturnstile_mask_fills_total" in httpx.get(url).text
@@ -122,15 +122,19 @@ def test_what_the_guide_tells_people_to_send_is_answered_as_asked(client: openai
         (choice,), asked = answer.json()["choices"], json.loads(request.body)
         assert choice["finish_reason"] == "stop"
         content = choice["message"]["content"]
-        if "response_format" in asked:
+        if "format" in asked.get("response_format", ()):
+            found = re.fullmatch(r"(\(*)x(\)*)<point>(.*)</point>", content)
+            assert found and len(found[1]) == len(found[2]) and set(json.loads(found[3])) == {"x"}
+        elif "response_format" in asked:
             schema = asked["response_format"]["json_schema"]["schema"]
             jsonschema.validate(json.loads(content), schema)
             assert not any(word in content for word in schema.get("x-turnstile", {}).get("banned_words", ()))
         else:
             outputs = asked["structured_outputs"]
-            assert re.fullmatch(outputs.get("regex", "|".join(outputs.get("choice", ()))), content)
+            nested = r"\(*x\)* (true|false)" if "grammar" in outputs else "|".join(outputs.get("choice", ()))
+            assert re.fullmatch(outputs.get("regex", nested), content)
         sent += 1
-    assert sent == 4
+    assert sent == 6
 
 
 def test_streams_and_several_choices(client: openai.OpenAI) -> None:

@@ -40,7 +40,7 @@ def expect_a_refusal(url: str, model: str) -> None:
 
 def compilations(folder: Path) -> int:
     """By the grammar tier of the application: nobody else has a compiler."""
-    return len(re.findall(r":GrammarCompiler pid=.* compiled grammar ", (folder / "serve.log").read_text()))
+    return len(re.findall(r":GrammarCompiler pid=.* compiled grammar: ", (folder / "serve.log").read_text()))
 
 
 def test_one_engine(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionTools
 from vllm.tool_parsers.structural_tag_registry import get_model_structural_tag
 
 from deployments.chat.tool_formats import FORMATS, ToolFormatName
-from deployments.chat.tool_formats.tags import answer_format
+from deployments.chat.tool_formats.tags import WantedCalls, answer_format
 from tests.vllm.tool_call_judge import ARGUMENTS, calls_with, offered, spelled
 
 _COMPILER = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo([bytes([byte]) for byte in range(256)]))
@@ -27,7 +27,10 @@ def takes(tag: Any, text: str) -> bool:
 def tag_of(name: ToolFormatName, tools: list[dict[str, Any]], **choice: bool) -> dict[str, Any]:
     """Our tag over these functions."""
     functions = [(tool["function"]["name"], tool["function"]["parameters"]) for tool in tools]
-    return {"type": "structural_tag", "format": in_styles(answer_format(FORMATS[name], functions, **choice))}
+    return {
+        "type": "structural_tag",
+        "format": in_styles(answer_format(FORMATS[name], WantedCalls(functions, **choice))),
+    }
 
 
 STYLES = {

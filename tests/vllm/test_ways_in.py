@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +22,14 @@ from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from deployments.vllm import clients, handlers, installation
 from deployments.vllm.settings import PluginSettings
 from gpu_workers.vllm.reference import Reference
+from grammar_workers import GrammarError, compile_grammar
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
+from tests.grammar_workers import nestings
 from tests.vllm.models import reordered_model
 from tests.vllm.server import MODEL
 
+# Set NESTINGS=500 for a long run.
+NESTINGS = int(os.environ.get("NESTINGS", "25"))
 WRONG = {"type": "strin"}
 TAG = {"type": "structural_tag", "format": {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": ">"}}
 
@@ -163,6 +169,45 @@ def test_a_beam_search_takes_every_constraint(known: clients.Clients, constraint
         assert bitmask[0][wanted // 32] >> (wanted % 32) & torch.ones((), dtype=torch.int32)
     with pytest.raises(VLLMValidationError, match="invalid_grammar"):
         backend.compile_grammar(StructuredOutputOptions.JSON, json.dumps(WRONG))
+    backend.destroy()
+
+
+def test_structural_tags_are_not_compiled_with_xgrammar(known: clients.Clients) -> None:
+    """Its check blocks the event loop, and rejects Lark without a reason."""
+    from vllm.entrypoints.generate.base import protocol
+
+    handlers.wrap_handlers(known)
+    content = {"type": "grammar", "syntax": "lark", "grammar": "start: start 'a' | 'b'"}
+    tag = {"type": "structural_tag", "format": {**TAG["format"], "content": content}}
+    protocol.validate_structured_outputs_structural_tag({"structural_tag": json.dumps(tag)})
+    protocol.validate_structural_tag_response_format(tag)
+
+
+def test_nested_grammars_schemas_and_tokens(known: clients.Clients) -> None:
+    """Random nestings by vLLM's own key of a constraint, judged by `lark` and `jsonschema`."""
+    from vllm.v1.structured_output.request import get_structured_output_key
+
+    vocabulary = load_vocabulary(str(MODEL))
+    backend = installation._beam_backend(known, None, CONFIG, tokenizer=None, vocab_size=1024)
+    compared = 0
+    for index in range(NESTINGS):
+        rng = random.Random(f"vllm {index}")
+        nesting = nestings.Nesting(rng)
+        try:
+            fsm = compile_grammar(nesting.specification, vocabulary)
+        except GrammarError:
+            continue
+        text = nestings.walked(fsm, rng, 16)
+        if nesting.specification["type"] == "grammar":
+            constraint = {"grammar": nesting.specification["text"]}
+        else:
+            constraint = {"structural_tag": json.dumps(nesting.specification)}
+        kind, spec = get_structured_output_key(StructuredOutputsParams(**constraint))
+        for one in (text, nestings.changed(text, rng)):
+            tokens = [*nestings.encoded(one, vocabulary), *vocabulary.eos_token_ids]
+            assert backend.compile_grammar(kind, spec).accept_tokens("", tokens) == nesting.allows(one), (index, one)
+            compared += 1
+    assert compared > NESTINGS
     backend.destroy()
 
 

@@ -1,4 +1,4 @@
-"""Tool call formats of families of models (`families`), and the format that a chat template belongs to."""
+"""Formats of tool calls by model family (`families`), and detection of the format from a chat template."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ __all__ = ["FORMATS", "ToolFormat", "ToolFormatName", "detected_format", "render
 
 
 def detected_format(chat_template: str | None) -> ToolFormatName:
-    """The format of the model that this chat template was written for; `turnstile` for any other."""
-    # Templates quote JSON and line ends in different ways inside their own string literals.
+    """Return the name of the tool call format that a chat template describes to the model.
+
+    Args:
+        chat_template: Source of the template (Jinja). None: the model has none.
+
+    Returns:
+        Key of `FORMATS`: the first format whose markers all occur in the template. If no format matches: `turnstile`.
+    """
+    # Templates escape quotes and line breaks in different ways inside their string literals.
     text = (chat_template or "").replace('\\"', '"').replace("\\n", "\n")
     for name, one in FORMATS.items():
         marks = (one.trigger,) if one.marks is None else one.marks
@@ -22,13 +29,23 @@ def detected_format(chat_template: str | None) -> ToolFormatName:
 
 
 def renders_tools(chat_template: str | None) -> bool:
-    """Whether the template tells the model which tools there are."""
+    """Return whether the chat template describes the tools of a request to the model.
+
+    Args:
+        chat_template: Source of the template (Jinja). None: the model has none, and the result is False.
+    """
     return re.search(r"\btools\b", chat_template or "") is not None
 
 
 def takes_argument_text(chat_template: str | None) -> bool:
-    """Whether the template puts the arguments of earlier calls into the prompt as they are, so that they must be JSON
-    text: it neither writes JSON itself nor looks into them."""
+    """Return whether the chat template needs the arguments of earlier tool calls as JSON text instead of as a dict.
+
+    A template needs text if it inserts the arguments into the prompt unchanged. Other templates serialize the
+    arguments, or access their members.
+
+    Args:
+        chat_template: Source of the template (Jinja). None: the model has none, and the result is False.
+    """
     argument = r"""\barguments\b['"]?\]?\s*"""
     bare = re.search(rf"{argument}(?:[-+~]|\}}\}})", chat_template or "") is not None
     return bare and re.search(rf"{argument}(?:\||\.|is\b|%)", chat_template or "") is None

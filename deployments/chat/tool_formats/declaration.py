@@ -1,7 +1,12 @@
-"""What a tool format is: how the models of one family write calls, as data that writer, reader and constraint share.
+"""Declarations of tool call formats: data from which the constraint, the parser and the prompt are derived.
+
+A *tool format* describes how the models of one family write calls, here after the text "Let me look. ":
 
 Let me look. <|calls|>[ {"name": "f", "arguments": {...}} , {"name": "g", "arguments": {}} ]<|/calls|>
              `-- opens --'`----------- call ------------'`separator                      `- closes -'
+
+The text from `opens` to `closes` is a *section*. A declaration has *holes*: placeholders, such as `$name`, for the
+parts that differ from call to call.
 """
 
 from __future__ import annotations
@@ -21,46 +26,65 @@ _HOLES = re.compile(r"(\$name|\$arguments|\$count|\$random)")
 
 @dataclasses.dataclass(frozen=True)
 class RawInput:
-    """Text in the place of arguments, where a tool takes no JSON."""
+    """Constraint on the input of a custom tool (tool that takes text instead of JSON arguments).
+
+    In code that handles all tools, it takes the place of the JSON Schema of a function's arguments.
+
+    Attributes:
+        specification: Constraint on the text.
+    """
 
     specification: GrammarSpecification
 
 
 @dataclasses.dataclass(frozen=True)
 class TextRegion:
-    """Text beside calls that some families put between markers; `kind` is the field of OpenAI's message it goes to."""
+    """Declaration of a text between two markers. Some model families write all text, except tool calls, in this way.
+
+    Attributes:
+        opens: Marker before the text.
+        closes: Marker after the text. Empty: the text ends with the response.
+        kind: Field of OpenAI's response message that gets the text.
+        last: True if the response ends after this text.
+    """
 
     opens: str
     closes: str
     kind: Literal["content", "reasoning_content"]
     last: bool = False
-    """Whether the answer ends with it."""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """The texts around it."""
-        return (self.opens, self.closes) if self.closes else (self.opens,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Arguments one after the other, each between texts: strings are written as they are, other values as JSON."""
+    """Notation of tool call arguments for models that do not write them as one JSON object.
+
+    The model writes one element per argument, such as `<parameter=city>Paris</parameter>`.
+
+    Attributes:
+        element: Template of one argument, such as `<parameter=$key>$value</parameter>`. It has the holes (placeholders)
+            `$key` and `$value`. The hole `$string` is optional: it is `true` for a string value, else `false`.
+        separator: Text between two arguments.
+        notation: Notation of values. `plain`: strings without quotes, other values as JSON. `python`: Python literals.
+            `bare`: JSON with names without quotes, and with `quote` before and after each string.
+        quote: Text before and after a string in the notation `bare`.
+    """
 
     element: str
-    """One argument, with `$key` and `$value` in their places, and maybe `$string`: whether it is a string."""
     separator: str = ""
-    """Between two arguments."""
     notation: Literal["plain", "python", "bare"] = "plain"
-    """`python`: all values are Python's literals, strings too. `bare`: names have no quotes, strings have `quote`s."""
     quote: str = ""
 
     @functools.cached_property
     def parts(self) -> tuple[str, ...]:
-        """`element`, cut at its holes; these begin with `$`."""
+        """Parts of `element` in order: holes (placeholders, which start with `$`) and the fixed texts between them."""
         return tuple(filter(None, re.split(r"(\$key|\$value|\$string)", self.element)))
 
     def write(self, arguments: dict[str, Any]) -> str:
-        """All arguments."""
+        """Return the text of the arguments of a call in this notation.
+
+        Args:
+            arguments: Name -> value of each argument, as parsed JSON.
+        """
         written = []
         for key, value in arguments.items():
             if self.notation == "python":
@@ -76,69 +100,97 @@ class Parameters:
 
 @dataclasses.dataclass(frozen=True)
 class ToolFormat:
-    """The spelling of one family. Names of special tokens stand for these tokens where the vocabulary has them."""
+    """Format of the tool calls of one model family.
+
+    A *hole* is a placeholder in a text, such as `$name`. A *section* is the text from `opens` to `closes`. A text that
+    is the name of a special token in the vocabulary stands for that token.
+
+    Attributes:
+        call: Template of one call, with the holes `$name` and `$arguments`. A third hole is possible, for an id that
+            the model writes: `$count` (decimal digits) or `$random` (`id_length` letters and digits).
+        trigger: Beginning of `call` or of `opens`. When the output contains this text, a call must follow.
+        marks: Texts for the detection of the format: a chat template that contains all of them has this format. None:
+            the text is `trigger`. Empty: the format is never detected.
+        separator: Text between two calls in a section, or in a response that has calls only.
+        opens: Beginning of the section with all calls of a response. Empty: calls are not in a section.
+        closes: End of the section.
+        parameters: Notation of the arguments. None: one JSON object.
+        several: True if a response may have several calls.
+        alone: True if a response has either calls or text, not both. A response that does not start with `trigger` is
+            text.
+        ends_thoughts: True if a call may end the reasoning, without the end marker of the reasoning.
+        names: Regular expression that a whole function name must match.
+        texts: Regions (text between markers) that contain all text except calls. Empty: text has no markers.
+        id_length: Number of characters in `$random`.
+        client_id: Template of the ids in responses to clients, with the holes `$name`, `$count` and `$random`. If
+            `call` also has the hole `$count` or `$random`, the text that the model has written there is used.
+        any_id: True if the chat template also accepts ids that do not have the form `client_id`.
+    """
 
     call: str
-    """One call, with `$name` and `$arguments` in their places, and maybe `$count` (the number of the call, in decimal
-    digits) or `$random` (`id_length` letters and digits), which the model writes as its id."""
     trigger: str
-    """The beginning of a call, or of `opens`, that free text cannot go on from but with a call."""
     marks: tuple[str, ...] | None = None
-    """Texts all of which the chat template of such a model has. None: `trigger`. Empty: none is known."""
     separator: str = ""
-    """Between two calls: in a section, or where nothing but calls is allowed."""
     opens: str = ""
-    """The beginning of a section that holds all calls of an answer; without sections calls stand in the text."""
     closes: str = ""
     parameters: Parameters | None = None
-    """How arguments are written that are not one JSON object."""
     several: bool = True
-    """Whether an answer may hold more than one call."""
     alone: bool = False
-    """Whether calls are all of an answer: one that does not begin with `trigger` holds none."""
     ends_thoughts: bool = False
-    """Whether a call may follow thoughts that no marker has ended."""
     names: str = "[a-zA-Z0-9_./-]+"
-    """The regular expression of the names that a call can have."""
     texts: tuple[TextRegion, ...] = ()
-    """Where there are any, text beside calls stands in one of them."""
     id_length: int = 24
     client_id: str = "call_$random"
-    """Ids as clients see them, of `$name`, `$count` and `$random`; from the call, as far as it has them."""
     any_id: bool = True
-    """Whether the chat template takes ids of another form, too."""
 
     @functools.cached_property
     def parts(self) -> tuple[str, ...]:
-        """`call`, cut at its holes; these begin with `$`."""
+        """Parts of `call` in order: holes (placeholders, which start with `$`) and the fixed texts between them."""
         return tuple(filter(None, _HOLES.split(self.call)))
 
     @property
     def in_sections(self) -> bool:
-        """Whether all calls of an answer stand in one section."""
+        """True if all calls of a response are written between one opening and one closing text."""
         return bool(self.opens)
 
     @property
     def takes_text(self) -> bool:
-        """True if text can stand in the place of arguments: the text around it shows where it begins and ends."""
+        """True if a call can contain text instead of JSON arguments, as custom tools require.
+
+        The condition is that fixed texts in the format mark the start and the end of the arguments.
+        """
         return "$name$arguments" not in self.call and "$" not in self.end
 
     def pattern(self, hole: str) -> str:
-        """The regular expression of what may stand in a hole for an id."""
+        """Return the regular expression of the id that the model writes in a call, such as `[0-9]+`.
+
+        Args:
+            hole: Placeholder of the id in the declaration: `$count` or `$random`. Another text raises `KeyError`.
+        """
         return {"$count": "[0-9]+", "$random": f"[a-zA-Z0-9]{{{self.id_length}}}"}[hole]
 
     def begin(self, name: str, number: int = 0, random: str = "") -> str:
-        """What stands before the arguments of a call of this function, the opening of a section left out."""
+        """Return the text of a call before its arguments, without the text that opens a section of calls.
+
+        Args:
+            name: Name of the called function.
+            number: Index of the call in the response, from 0. It replaces `$count`.
+            random: Letters and digits that replace `$random`.
+        """
         made = {"$name": name, "$count": str(number), "$random": random}
         return _filled(self.call[: self.call.index("$arguments")], made)
 
     @property
     def end(self) -> str:
-        """What stands behind the arguments of a call."""
+        """Text of a call after its arguments, without the text that closes a section of calls."""
         return self.call[self.call.index("$arguments") + len("$arguments") :]
 
     def write(self, calls: Sequence[tuple[str, str]]) -> str:
-        """Calls of functions with JSON texts, as the model writes them."""
+        """Return the text of a response that consists of the given calls, in this format.
+
+        Args:
+            calls: Pairs (name of the function, JSON text of the arguments object), in the order of the calls.
+        """
         written = [
             self.begin(name, number, str(number).zfill(self.id_length)) + self._arguments(arguments) + self.end
             for number, (name, arguments) in enumerate(calls)
@@ -149,15 +201,24 @@ class ToolFormat:
         return text if self.parameters is None else self.parameters.write(json.loads(text))
 
     def example(self) -> str:
-        """A call, for a description of the format."""
+        """Return the text of an example call with placeholder names, to show the format to the model in a prompt."""
         return self.write([("NAME", "ARGUMENTS" if self.parameters is None else '{"PARAMETER": "VALUE"}')])
 
     def id_for_client(self, made: Mapping[str, str]) -> str:
-        """A call's id from what stands for each hole."""
+        """Return the id of a call in the response to the client: `client_id` with its placeholders replaced.
+
+        Args:
+            made: Placeholder (`$name`, `$count` or `$random`) -> text that replaces it. All three must be present.
+        """
         return _filled(self.client_id, made)
 
     def accepts_id(self, identity: str, name: str) -> bool:
-        """Whether the chat template takes this id of an earlier call."""
+        """Return whether the chat template accepts the id of an earlier call.
+
+        Args:
+            identity: Id of the call, which the client has sent back.
+            name: Name of the called function. Some formats require it in the id.
+        """
         parts = _HOLES.split(self.client_id)
         exact = {"$name": re.escape(name)}
         pattern = "".join(

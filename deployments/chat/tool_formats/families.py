@@ -1,6 +1,7 @@
-"""Declarations of tool call formats, one for each family of models, in the order in which templates are compared.
+"""Declarations of the tool call formats of all supported model families.
 
-A new family is an entry of `FORMATS`; nothing else knows how any of them looks.
+To add a family, add an entry to `FORMATS`. No other code is needed. A chat template is compared with the entries in
+their order, and the first match is its format.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ _PYTHON: dict[str, Any] = {
 _MISTRAL_IDS: dict[str, Any] = {"id_length": 9, "client_id": "$random", "any_id": False}
 
 
+def _section(opens: str, closes: str, call: str = _JSON, **fields: Any) -> ToolFormat:
+    """Return a format whose calls stand between `opens`, which is also the default trigger, and `closes`."""
+    return ToolFormat(call, **{"trigger": opens, **fields}, opens=opens, closes=closes)
+
+
 def _list(trigger: str, end: str = "", **fields: Any) -> ToolFormat:
-    """A format whose section is a list between `trigger` and `end`; `fields`: the others, as far as they differ."""
-    call = fields.pop("call", _JSON)
-    return ToolFormat(call, trigger, opens=f"{trigger}[", separator=", ", closes=f"]{end}", **fields)
+    """Return a format whose section is a list of calls in brackets, after `trigger` and before `end`."""
+    return _section(f"{trigger}[", f"]{end}", trigger=trigger, separator=", ", **fields)
 
 
 def _invokes(section: str, prefix: str = "", more: str = "", **fields: Any) -> ToolFormat:
-    """A format whose section is an element that holds an element for each call; `more`: attributes of a parameter."""
+    """Return a format with a section of XML-like elements, one per call. `more`: attributes of a parameter element."""
     return ToolFormat(
         call=f'<{prefix}invoke name="$name">\n$arguments</{prefix}invoke>',
         trigger=f"<{section}>",
@@ -41,17 +46,19 @@ def _invokes(section: str, prefix: str = "", more: str = "", **fields: Any) -> T
 
 
 def _element(name: str, content: str, **fields: Any) -> ToolFormat:
-    """A format whose calls are elements, on lines of their own."""
+    """Return a format in which each call is an element on lines of its own."""
     return ToolFormat(f"<{name}>\n{content}\n</{name}>", f"<{name}>", separator="\n", **fields)
 
 
+# Value of the setting `tool_format` -> format. A chat template has the first format whose `marks` it contains. The
+# format `turnstile` is for models whose chat template does not support tools.
 FORMATS: dict[str, ToolFormat] = {
     # gpt-oss by OpenAI: messages in channels; calls are messages to a function.
     "harmony": ToolFormat(
         call="<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$arguments",
         trigger="<|channel|>commentary to=functions.",
         marks=("<|channel|>commentary", "functions."),
-        several=False,  # `<|call|>` comes next, and is an end token
+        several=False,  # `<|call|>` follows, which is an end token
         texts=(
             TextRegion("<|channel|>analysis<|message|>", _NEXT, "reasoning_content"),
             TextRegion("<|channel|>commentary<|message|>", _NEXT, "content"),
@@ -59,31 +66,28 @@ FORMATS: dict[str, ToolFormat] = {
         ),
     ),
     # Kimi by Moonshot.
-    "kimi_k2": ToolFormat(
+    "kimi_k2": _section(
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
         call="<|tool_call_begin|>functions.$name:$count<|tool_call_argument_begin|>$arguments<|tool_call_end|>",
-        trigger="<|tool_calls_section_begin|>",
-        opens="<|tool_calls_section_begin|>",
-        closes="<|tool_calls_section_end|>",
         client_id="functions.$name:$count",
         any_id=False,
         ends_thoughts=True,
     ),
     # DeepSeek: V3 and R1 write arguments as blocks of Markdown, V3.1 bare, later ones as markup.
-    "deepseek_v3": ToolFormat(
+    "deepseek_v3": _section(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
         call="<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>",
-        trigger="<｜tool▁calls▁begin｜>",
         marks=("<｜tool▁calls▁begin｜>", "```json"),
-        opens="<｜tool▁calls▁begin｜>",
         separator="\n",
-        closes="<｜tool▁calls▁end｜>",
     ),
-    "deepseek_v3_1": ToolFormat(
+    "deepseek_v3_1": _section(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
         call="<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
-        trigger="<｜tool▁calls▁begin｜>",
-        opens="<｜tool▁calls▁begin｜>",
-        closes="<｜tool▁calls▁end｜>",
     ),
-    # Mistral: a list, then calls of their own, for a while with ids in them.
+    # Mistral: first a list, later separate calls, in some versions with ids.
     "mistral_call_id": ToolFormat(
         call="[TOOL_CALLS]$name[CALL_ID]$random[ARGS]$arguments",
         trigger="[TOOL_CALLS]",
@@ -111,25 +115,18 @@ FORMATS: dict[str, ToolFormat] = {
             TextRegion("<|START_RESPONSE|>", "<|END_RESPONSE|>", "content", last=True),
         ),
     ),
-    # Phi-4 mini by Microsoft: what its card teaches it, and what the model writes by itself.
+    # Phi-4 mini by Microsoft: the format of its model card, and the format that it writes without instructions.
     "phi4_mini": _list("<|tool_call|>", "<|/tool_call|>", marks=("<|tool_call|>", "<|/tool_call|>")),
-    "functools": ToolFormat(
-        call=_JSON,
-        trigger="functools[",
-        opens="functools[",
-        separator=", ",
-        closes="]",
-    ),
+    "functools": _section("functools[", "]", separator=", "),
     # Granite 3 by IBM; Granite 4 writes as Hermes does.
     "granite3": _list("<|tool_call|>", marks=("<|tool_call|>", "<|start_of_role|>")),
     # MiniMax: M1 writes lines of JSON in a section, M2 markup.
-    "minimax_m1": ToolFormat(
-        call=_JSON,
+    "minimax_m1": _section(
+        "<tool_calls>\n",
+        "\n</tool_calls>",
         trigger="<tool_calls>",
         marks=("<tool_calls>", "</tool_calls>", "<beginning_of_sentence>"),
-        opens="<tool_calls>\n",
         separator="\n",
-        closes="\n</tool_calls>",
     ),
     "minimax_m2": _invokes("minimax:tool_call", ends_thoughts=True),
     # DeepSeek's markup.
@@ -169,13 +166,12 @@ FORMATS: dict[str, ToolFormat] = {
     # Hermes by Nous Research, whose format Qwen 2.5 and 3, Granite 4 and many others write.
     "hermes": _element("tool_call", _JSON, marks=("<tool_call>", '"arguments": '), ends_thoughts=True),
     # JSON between two tokens of their own: Jamba, Apertus, LongCat, InternLM.
-    "jamba": ToolFormat(
-        call=_JSON,
+    "jamba": _section(
+        "<tool_calls>[\n",
+        "\n]</tool_calls>",
         trigger="<tool_calls>",
         marks=("<tool_calls>", "tool_calls_prefix"),
-        opens="<tool_calls>[\n",
         separator=",\n",
-        closes="\n]</tool_calls>",
     ),
     "apertus": _list("<|tools_prefix|>", "<|tools_suffix|>", call='{"$name": $arguments}'),
     "longcat": _element("longcat_tool_call", _JSON),
@@ -198,7 +194,7 @@ FORMATS: dict[str, ToolFormat] = {
         marks=("<function=", "start_tag"),
         separator="\n",
     ),
-    # Gemma by Google: FunctionGemma and Gemma 4, whose strings stand between two equal tokens.
+    # Gemma by Google: FunctionGemma and Gemma 4. One special token delimits strings on both sides.
     "function_gemma": ToolFormat(
         call="<start_function_call>call:$name{$arguments}<end_function_call>",
         trigger="<start_function_call>",
@@ -211,39 +207,27 @@ FORMATS: dict[str, ToolFormat] = {
         parameters=Parameters("$key:$value", separator=",", notation="bare", quote='<|"|>'),
     ),
     # A call as Python writes it, `f(city="Paris", days=3)`: Llama 3.2 and 4, LFM 2, OLMo 3.
-    "pythonic": ToolFormat(
-        trigger="[",
-        marks=("[func_name1(params_name1=params_value1",),
-        opens="[",
-        separator=", ",
-        closes="]",
-        alone=True,
-        **_PYTHON,
+    "pythonic": _section(
+        "[", "]", marks=("[func_name1(params_name1=params_value1",), separator=", ", alone=True, **_PYTHON
     ),
     "lfm2": _list("<|tool_call_start|>", "<|tool_call_end|>", marks=("List of tools: ",), **_PYTHON),
-    "olmo3": ToolFormat(
-        trigger="<function_calls>",
-        opens="<function_calls>",
-        separator="\n",
-        closes="</function_calls>",
-        **_PYTHON,
-    ),
+    "olmo3": _section("<function_calls>", "</function_calls>", separator="\n", **_PYTHON),
     # Llama by Meta.
     "llama3": ToolFormat(
         call='{"name": "$name", "parameters": $arguments}',
         trigger='{"name": "',
         marks=("<|start_header_id|>", '"parameters": '),
         separator="; ",
-        several=False,  # the templates refuse answers with more
+        several=False,  # the chat templates reject responses with several calls
     ),
-    # Formats of no maker: bare JSON, and our own for models that know no tools.
+    # Formats of no vendor: bare JSON, and Turnstile's own format for models without support for tools.
     "json": ToolFormat(
         call=_JSON,
         trigger='{"name": "',
         marks=(),
         separator="\n",
     ),
-    # It has few words, and the arguments stand in it as plain JSON.
+    # Its markup is short, and the arguments are plain JSON.
     "turnstile": ToolFormat(
         call="<call:$name>$arguments</call>",
         trigger="<call:",
@@ -251,11 +235,9 @@ FORMATS: dict[str, ToolFormat] = {
         separator="\n",
     ),
 }
-"""By the names that the `tool_format` of a configuration takes; a chat template belongs to the first whose marks it
-has. `turnstile` is for models that know no tools."""
 
 if TYPE_CHECKING:
     ToolFormatName = str
 else:
+    # Type of a setting that names one of `FORMATS`.
     ToolFormatName = Literal[tuple(sorted(FORMATS))]
-    """Type of a setting that names one of `FORMATS`."""

@@ -1,4 +1,8 @@
-"""The constraint that makes calls exact: a structural tag over the tools, derived from the declaration of a format."""
+"""Constraint for valid tool calls: a structural tag, derived from a tool format and the tools of a request.
+
+A *structural tag* describes a text by nested *formats*. A format is a fixed text, free text, JSON that is valid under a
+JSON Schema, a sequence of formats, an alternative of formats, or a *tag*: a format between two fixed texts.
+"""
 
 from __future__ import annotations
 
@@ -10,91 +14,125 @@ from typing import Any
 from deployments.chat.tool_formats.declaration import RawInput, TextRegion, ToolFormat
 from grammar_workers.specification import GrammarSpecification
 
+# Format of a structural tag as plain data in XGrammar's notation (`grammar_workers.tag_formats`).
 Format = dict[str, Any]
-"""A format of a structural tag as plain data: `grammar_workers.tag_formats`, in XGrammar's shape."""
 
 
-def answer_format(
-    tool_format: ToolFormat,
-    functions: Sequence[tuple[str, Any]],
-    *,
-    demanded: bool,
-    one: bool,
-    text: Format | None = None,
-) -> Format:
-    """An answer of a model that is offered these functions, each a name and the JSON Schema of its arguments.
+@dataclasses.dataclass(frozen=True)
+class WantedCalls:
+    """Calls that a response may have, and the text that it may have instead.
 
-    `demanded`: calls alone, at least one; else free text in which calls may stand. `one`: at most one call. `text`: the
-    format of an answer that is not calls alone.
+    Attributes:
+        functions: Pairs (name of a tool, schema). The schema is the JSON Schema of the arguments, or a `RawInput`
+            (constraint on text) for a custom tool, which takes text instead of JSON arguments.
+        demanded: True: the response consists of one or more calls. False: the response may have text and calls.
+        one: True: the response has at most one call.
+        text: Format of a response without calls. The response then has either this text or calls. None: free text.
     """
-    one = one or not tool_format.several
-    tags = [_call(tool_format, name, schema) for name, schema in functions]
+
+    functions: Sequence[tuple[str, Any]]
+    demanded: bool
+    one: bool
+    text: Format | None = None
+
+
+def answer_format(tool_format: ToolFormat, wanted: WantedCalls) -> Format:
+    """Return the structural-tag format (nested description of a text) of a response that may call tools.
+
+    Args:
+        tool_format: Format of the model's calls.
+        wanted: The calls and the text that the response may have.
+    """
+    one = wanted.one or not tool_format.several
+    tags = [_call(tool_format, name, schema) for name, schema in wanted.functions]
     if tool_format.in_sections:
         section = _separated(tags, tool_format.separator, one=one)
         tags = [_tag(tool_format.opens, section, tool_format.closes)]
     if tool_format.texts:
-        return _with_texts(tool_format, tags, demanded=demanded, text=text)
+        return _with_texts(tool_format, tags, demanded=wanted.demanded, text=wanted.text)
     calls = tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
-    if demanded:
+    if wanted.demanded:
         return calls
-    if text is not None:
-        return _any_of([calls, text])
+    if wanted.text is not None:
+        return _any_of([calls, wanted.text])
     if tool_format.alone:
         return _any_of([calls, {"type": "regex", "pattern": f"(?!{re.escape(tool_format.trigger)})[\\s\\S]*"}])
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
 
 
-def thoughts_and_answer(
-    tool_format: ToolFormat,
-    functions: Sequence[tuple[str, Any]],
-    *,
-    demanded: bool,
-    one: bool,
-    end: str,
-    closes: str,
-    text: Format | None = None,
-) -> Format:
-    """Thoughts that end with `end`, and then an answer; or with a call at once, where the family `ends_thoughts` so.
+def thoughts_and_answer(tool_format: ToolFormat, wanted: WantedCalls, *, end: str, closes: str) -> Format:
+    """Return the structural-tag format (nested description of a text) of an output with reasoning and possible calls.
 
-    `closes` is `end` and what stands between it and the answer.
+    The output consists of reasoning, the end marker of the reasoning, and a response that may call tools. If
+    `tool_format.ends_thoughts` is set, a call may also follow the reasoning directly, without the end marker.
+
+    Args:
+        tool_format: Format of the model's calls.
+        wanted: The calls and the text that the response may have.
+        end: End marker of the reasoning, such as `</think>`. The reasoning cannot contain this text.
+        closes: Text between reasoning and response: the end marker and white space.
     """
-    answer = answer_format(tool_format, functions, demanded=demanded, one=one, text=text)
+    answer = answer_format(tool_format, wanted)
     closing = _text(closes)
     excludes = [end, tool_format.trigger] if tool_format.ends_thoughts else [end]
     thoughts = {"type": "any_text", "excludes": excludes}
     if not tool_format.ends_thoughts:
         return _sequence(thoughts, closing, answer)
-    if demanded:
+    if wanted.demanded:
         return _sequence(thoughts, {"type": "optional", "content": closing}, answer)
-    alone = one or not tool_format.several or text is not None
-    called = answer_format(
-        tool_format, functions, demanded=True, one=one or not (tool_format.in_sections or text is not None)
-    )
-    if alone:
+    first = wanted.one or not (tool_format.in_sections or wanted.text is not None)
+    called = answer_format(tool_format, WantedCalls(wanted.functions, demanded=True, one=first))
+    if wanted.one or not tool_format.several or wanted.text is not None:
         return _sequence(thoughts, _any_of([_sequence(closing, answer), called]))
     return _sequence(thoughts, _any_of([closing, called]), answer)
 
 
 def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
-    """An answer without calls: thoughts, and `content` in the last region; the pointer to the content."""
+    """Return the structural-tag format (nested description of a text) of a response without calls, with text markers.
+
+    The model writes all text in *regions*: texts between two markers. The response consists of any number of regions
+    with reasoning, and then one region with `content`.
+
+    Args:
+        tool_format: Format of the model. One region in `tool_format.texts` must have `last` set.
+        content: Format of the text in the last region.
+
+    Returns:
+        The format of the response, and the JSON Pointer to `content` in this format.
+    """
     last = next(text for text in tool_format.texts if text.last)
     pointer = "/elements/1/content" if last.closes else "/elements/1/elements/1"
     return _sequence(_regions_before(tool_format.texts, demanded=True), _region(last, content)), pointer
 
 
 def begun_text(begin: str | None, specification: GrammarSpecification) -> Format:
-    """A text under a constraint, behind `begin`."""
+    """Return the structural-tag format of a fixed text, followed by a constrained text.
+
+    Args:
+        begin: The fixed text. None or empty: there is none.
+        specification: Constraint on the text after `begin`.
+    """
     text: Format = {"type": "specification", "specification": specification}
     return _sequence(_text(begin), text) if begin else text
 
 
 def begins_json(text: str) -> bool:
-    """Return whether a JSON text can begin with the first character of this."""
+    """Return whether the first character of `text` can begin a JSON text. `text` must not be empty."""
     return text[0] in '{["-0123456789tfn'
 
 
 def text_pointers(format_: Format, pointer: str) -> Iterator[str]:
-    """JSON Pointers to the constraints of texts in a format; as in `call_pointers`."""
+    """Yield the JSON Pointers to the client's constraints on text in a structural-tag format.
+
+    A constraint is the field `specification` of an inner format with the type `specification`.
+
+    Args:
+        format_: The format (nested description of a text).
+        pointer: JSON Pointer to `format_`. All yielded pointers begin with this pointer.
+
+    Yields:
+        Pointers to the fields `specification`, in document order.
+    """
     if format_["type"] == "specification":
         yield f"{pointer}/specification"
     for inner, place in _inside(format_, pointer, "content", "elements"):
@@ -102,9 +140,15 @@ def text_pointers(format_: Format, pointer: str) -> Iterator[str]:
 
 
 def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
-    """JSON Pointers to the tag of each function's call, and to the format of its arguments.
+    """Yield the JSON Pointers to the tool calls in a structural-tag format, and to their arguments.
 
-    They begin with `pointer`, which leads to `format_`.
+    Args:
+        format_: The format (nested description of a text).
+        pointer: JSON Pointer to `format_`. All yielded pointers begin with this pointer.
+
+    Yields:
+        For each call, two pointers: to the tag of the call, and to the format of its arguments. The calls are in the
+        order of the tools. If the format contains the calls several times, all calls are yielded again each time.
     """
     if format_["type"] == "tag":
         inside = _arguments_pointer(format_["content"], f"{pointer}/content")
@@ -116,7 +160,7 @@ def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
 
 
 def _inside(format_: Format, pointer: str, *names: str) -> Iterator[tuple[Format, str]]:
-    """Yield the formats in fields of a format, each with the pointer to it; `pointer` leads to `format_`."""
+    """Yield the formats in the fields `names` of a format, each with its JSON Pointer."""
     for name in names:
         inner = format_.get(name, [])
         if isinstance(inner, dict):
@@ -134,9 +178,9 @@ def _arguments_pointer(content: Format, pointer: str) -> str | None:
 
 
 def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
-    """One call. What stands before its first hole for an id is its beginning, what follows the arguments its end."""
+    """Return the tag of one call: text before the first id hole, content, and text after the arguments."""
     begin, *elements = [_element(tool_format, part, name, schema) for part in _with_name(tool_format, name)]
-    # The end of a tag is excluded from what stands in it, which would change the grammar of a text.
+    # The content of a tag must not contain the end of the tag. For a custom tool that would change its grammar.
     raw = isinstance(schema, RawInput)
     end = elements.pop()["value"] if elements[-1]["type"] == "const_string" and not raw else ""
     content = elements[0] if len(elements) == 1 and not raw else _sequence(*elements)
@@ -144,7 +188,7 @@ def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
 
 
 def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
-    """The parts of a call, the name joined with the texts around it."""
+    """Return the parts of a call, with the name joined to the texts around it."""
     parts: list[str] = []
     for part in tool_format.parts:
         text = name if part == "$name" else part
@@ -173,17 +217,14 @@ def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
 
 
 def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool, text: Format | None) -> Format:
-    """Regions of text, and then calls or the last region, which holds `text` if it is given.
-
-    Where calls are demanded, or `text` is given, only thoughts stand before them.
-    """
+    """Return the format of regions of text, followed by calls or by the last region, which has `text` if given."""
     ends = [] if demanded else [_region(region, text or _ANY_TEXT) for region in tool_format.texts if region.last]
     before = _regions_before(tool_format.texts, demanded=demanded or text is not None)
     return _sequence(before, _any_of([*calls, *ends]))
 
 
 def _regions_before(texts: Sequence[TextRegion], *, demanded: bool) -> Format:
-    """Any number of regions that do not end an answer; with `demanded` thoughts alone."""
+    """Return the format of any number of regions that do not end a response: only reasoning if `demanded`."""
     kinds = ("reasoning_content",) if demanded else ("reasoning_content", "content")
     regions = [_region(text, _ANY_TEXT) for text in texts if not text.last and text.kind in kinds]
     return {"type": "star", "content": _any_of(regions)}

@@ -1,1 +1,1 @@
-"""`POST /v1/responses`: OpenAI's newer shape of a conversation, over the same generation as chat completions."""
+"""Endpoint `POST /v1/responses` of OpenAI's API for conversations. Requests are translated to chat completions."""

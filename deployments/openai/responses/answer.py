@@ -1,6 +1,8 @@
-"""The answer of `POST /v1/responses`, whole or as server-sent events.
+"""Response of `POST /v1/responses`, complete or as a stream of server-sent events.
 
-Both are one sequence of events: the whole answer is the response that the last one carries.
+A stream has the events below, in this order. The last event contains the complete response, which is also the response
+without a stream. Braces enclose the events of one item or part of the output, and three dots mark a repetition. The
+names are abbreviated: `created` is `response.created`.
 
     created, in_progress, {item added, {part added, delta..., done}, item done}..., completed | incomplete | failed
 """
@@ -14,25 +16,26 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
+from deployments.event_stream import block, ended, named_blocks
 from deployments.http.errors import ApiError
-from deployments.http.event_stream import block, ended, named_blocks
-from deployments.openai.completions import GrammarReport, grammar_report
+from deployments.openai.completions import Begun, GrammarReport, grammar_report
 from deployments.openai.logprobs import ChatTokenLogprob, chat_logprobs
 from deployments.openai.responses.body import ResponsesBody
 from deployments.openai.responses.items import Status
-from deployments.routing.tiers import Generation
 
+# Type of an item -> field that has the input of the call.
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Type of an item -> the field that holds the input of the call."""
 
+# Event with `type`, `sequence_number`, and the fields of its type.
 Event = dict[str, Any]
-"""`type`, `sequence_number` and what belongs to the type."""
 
 
 class OutputText(BaseModel):
-    """The text of a message; `annotations` is always empty, and `logprobs` where none are asked for."""
+    """Text of a message in a response.
+
+    `annotations` is always empty. `logprobs` is empty unless the request asks for log-probabilities.
+    """
 
     type: Literal["output_text"]
     text: str
@@ -46,7 +49,7 @@ class _Item(BaseModel):
 
 
 class MessageItem(_Item):
-    """What the assistant says."""
+    """Message of the assistant in the `output` of a response."""
 
     type: Literal["message"]
     role: Literal["assistant"]
@@ -54,7 +57,10 @@ class MessageItem(_Item):
 
 
 class CallItem(_Item):
-    """A call; `arguments` is JSON text that matches its schema unless the answer was cut."""
+    """Function call in a response.
+
+    `arguments` is JSON text that is valid under the function's schema, unless the response is truncated.
+    """
 
     type: Literal["function_call"]
     call_id: str
@@ -63,7 +69,10 @@ class CallItem(_Item):
 
 
 class CustomCallItem(_Item):
-    """A call of a custom tool; `input` matches its grammar unless the answer was cut."""
+    """Call of a custom tool (tool that takes text instead of JSON arguments) in a response.
+
+    `input` is text that matches the constraint of the tool, unless the response is truncated.
+    """
 
     type: Literal["custom_tool_call"]
     call_id: str
@@ -72,14 +81,14 @@ class CustomCallItem(_Item):
 
 
 class ThoughtText(BaseModel):
-    """A piece of thoughts."""
+    """Text of the model's reasoning in a response."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
 class ReasoningItem(_Item):
-    """What the model thought."""
+    """Reasoning of the model in the `output` of a response. `summary` is always empty."""
 
     type: Literal["reasoning"]
     summary: list[Any]
@@ -87,20 +96,24 @@ class ReasoningItem(_Item):
 
 
 class InputDetails(BaseModel):
-    """Nothing is counted here yet."""
+    """Details about the input tokens of a response. `cached_tokens` and `cache_write_tokens` are always 0."""
 
     cached_tokens: int
     cache_write_tokens: int
 
 
 class OutputDetails(BaseModel):
-    """`reasoning_tokens` counts in the pieces in which tokens arrive: up to the one that ends the thoughts."""
+    """Details about the output tokens of a response.
+
+    `reasoning_tokens` may be slightly too high: it also counts the tokens of the answer that arrive in one batch with
+    the end of the reasoning.
+    """
 
     reasoning_tokens: int
 
 
 class ResponseUsage(BaseModel):
-    """Token counts."""
+    """Token counts of one response: tokens of the input, tokens of the output, and the sum of both."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -110,20 +123,24 @@ class ResponseUsage(BaseModel):
 
 
 class Incomplete(BaseModel):
-    """Why an answer is not complete: such text need not match the constraint."""
+    """Reason why a response is incomplete. An incomplete response need not match the constraint."""
 
     reason: Literal["max_output_tokens"]
 
 
 class Failure(BaseModel):
-    """A fault after the first event of a stream; OpenAI has no other codes for it."""
+    """Error that ended a stream after its first event. OpenAI's API defines the possible values of `code`."""
 
     code: Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
     message: str
 
 
 class Response(BaseModel):
-    """Answer of `POST /v1/responses`; it repeats the request's settings."""
+    """Response of `POST /v1/responses`. It repeats the settings of the request.
+
+    `output` is the list of output items in the order of generation. `grammar` reports on the constraint. It is absent
+    if the request has no constraint.
+    """
 
     id: str
     object: Literal["response"]
@@ -153,16 +170,22 @@ class Response(BaseModel):
 
 
 class ResponsesAnswer:
-    """Formats one generation, which its caller closes. Iterate `events` once."""
+    """Converts a generation (running output of a model) to the response of `POST /v1/responses`.
 
-    def __init__(
-        self, body: ResponsesBody, generation: Generation, reader: OutputParser, *, request_id: str, model: str
-    ) -> None:
+    A generation can be read only once: call one of `whole`, `blocks` and `events`, and only once. The caller must close
+    the generation.
+
+    Args:
+        body: The request. The response repeats its settings.
+        begun: The running generation, with exactly one choice (output) and a new parser. The id of the request becomes
+            the id of the response.
+    """
+
+    def __init__(self, body: ResponsesBody, begun: Begun) -> None:
         self._body = body
-        self._generation = generation
-        self._reader = reader
-        self._id = request_id
-        self._model = model
+        self._begun = begun
+        (self._reader,) = begun.readers
+        self._id = begun.request_id
         self._created = int(time.time())
         self._numbers = 0
         self._items: list[dict[str, Any]] = []
@@ -170,7 +193,13 @@ class ResponsesAnswer:
         self._logprobs: list[dict[str, Any]] = []  # of tokens whose text has not been sent
 
     async def whole(self) -> dict[str, Any]:
-        """The body of an answer that is not streamed; data of `Response`. Raises `ApiError`."""
+        """Wait until the generation has ended, and return the response body for a request without `stream`.
+
+        `ApiError` is raised if the generation fails.
+
+        Returns:
+            The fields of `Response` as JSON data.
+        """
         last: Event = {}
         async with aclosing(self.events()) as events:
             async for event in events:
@@ -178,15 +207,28 @@ class ResponsesAnswer:
         return dict(last["response"])
 
     def blocks(self) -> AsyncGenerator[bytes, None]:
-        """The blocks of a server-sent event stream, each ending in a blank line."""
+        """Return the response as encoded server-sent events, for a request with `stream`.
+
+        If the generation fails, no exception is raised. The last event is then `response.failed`.
+
+        Returns:
+            Iterator of encoded events. Each item is one event and ends in a blank line.
+        """
         return ended(named_blocks(self.events()), self._id, self._failed)
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """The events in their order. Raises `ApiError`."""
+        """Yield the events of the response while the model generates the output.
+
+        `ApiError` is raised if the generation fails.
+
+        Yields:
+            Events as JSON data. The first event is `response.created`. The last event is `response.completed` or
+            `response.incomplete`. The docstring of the module shows their order.
+        """
         yield self._event("response.created", response=self._response("in_progress"))
         yield self._event("response.in_progress", response=self._response("in_progress"))
         reason = None
-        async with aclosing(aiter(self._generation)) as outputs:
+        async with aclosing(aiter(self._begun.generation)) as outputs:
             async for output in outputs:
                 self._tokens += len(output["token_ids"])
                 if self._thinks:
@@ -210,7 +252,7 @@ class ResponsesAnswer:
         return thoughts is not None and thoughts.answer_at is None
 
     def _told(self, delta: Delta) -> Iterator[Event]:
-        """What a stream says about a delta (`OutputParser`)."""
+        """Yield the events for a delta of `OutputParser`."""
         if "content" in delta:
             yield from self._more_text("message", "output_text", delta["content"])
         elif "reasoning_content" in delta:
@@ -254,7 +296,7 @@ class ResponsesAnswer:
         yield self._event("response.output_item.added", output_index=len(self._items) - 1, item=_copy(item))
 
     def _closed(self, status: Status) -> Iterator[Event]:
-        """The end of the last item, where it has not ended yet."""
+        """Yield the events that end the last item, if it is open."""
         if not self._items or self._items[-1]["status"] != "in_progress":
             return
         item = self._items[-1]
@@ -280,7 +322,7 @@ class ResponsesAnswer:
         return {"type": kind, "sequence_number": self._numbers - 1, **fields}
 
     def _failed(self, error: ApiError) -> bytes:
-        """The block that ends a stream after a fault."""
+        """Return the block that ends a stream after an error."""
         code = "rate_limit_exceeded" if error.status == 429 else "server_error"
         if error.status == 400:
             code = "invalid_prompt"
@@ -289,9 +331,9 @@ class ResponsesAnswer:
         return block(self._event("response.failed", response=response), "response.failed")
 
     def _response(self, status: str) -> dict[str, Any]:
-        """Data of `Response`, as far as it is known now."""
-        body, generation = self._body, self._generation
-        prompt_tokens = generation.first[0]["prompt_tokens"]
+        """Return data of `Response` in the current state."""
+        body = self._body
+        prompt_tokens = self._begun.generation.first[0]["prompt_tokens"]
         usage = {
             "input_tokens": prompt_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -308,10 +350,10 @@ class ResponsesAnswer:
             "status": status,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "model": self._model,
+            "model": self._begun.model,
             "output": [_copy(item) for item in self._items] if status != "in_progress" else [],
             "usage": None if status == "in_progress" else usage,
-            **grammar_report(generation, [self._reader]),
+            **grammar_report(self._begun),
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
@@ -331,5 +373,5 @@ class ResponsesAnswer:
 
 
 def _copy(item: dict[str, Any]) -> dict[str, Any]:
-    """An item as it is now."""
+    """Return a copy of an item in its current state."""
     return {**item, "content": [dict(part) for part in item["content"]]} if "content" in item else dict(item)

@@ -1,6 +1,6 @@
-"""The body of `POST /v1/responses`, and the chat completion that it asks for.
+"""Body of `POST /v1/responses`, and its translation into a chat completion.
 
-As everywhere, a field that cannot be honoured is accepted only with the value that means "off".
+A field of an unsupported feature accepts only null and values that turn the feature off.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StrictInt, Tag, model_validator
 
+from deployments.chat.tool_bodies import MAX_TOOLS, CustomFunction, Function, InputGrammar, TextInput
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Metadata, Only, Positive, Refused
 from deployments.openai.constraints import GrammarFormat, JsonObjectFormat, NamedJsonSchema, RegexFormat, TextFormat
@@ -17,11 +18,11 @@ from deployments.openai.protocol import MAX_MESSAGES, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, OpenAIBody
 from deployments.openai.structural_tags import StructuralTag
-from deployments.openai.tool_bodies import MAX_TOOLS, CustomFunction, Function, InputGrammar, TextInput
 from deployments.openai.translated import TranslatedBody
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast, by_json_type
 
+# Field of a chat completion -> name of the field in this body.
 FIELDS = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
@@ -29,17 +30,16 @@ FIELDS = {
     "reasoning_effort": "reasoning.effort",
     "thinking": "reasoning.effort",
 }
-"""Fields of a chat completion by the name that they have here."""
 
 NOT_STORED = "responses are not stored: send the earlier turns in `input`"
 
 
 class NamedSchemaFormat(NamedJsonSchema):
-    """Text that is valid under a JSON Schema."""
+    """Output format: JSON that is valid under a JSON Schema. `name` is optional and has no effect."""
 
     type: Literal["json_schema"]
     name: str | None = Field(  # type: ignore[assignment]
-        None, description="A label of the caller's; it does not influence the output."
+        None, description="Label for the client. It does not affect the output."
     )
 
 
@@ -50,31 +50,31 @@ AnyFormat = Annotated[
 
 
 class TextConfig(ClientModel):
-    """What the text of the answer must match."""
+    """Settings of the output text. `format` is the constraint on the text; null: free text."""
 
     ignores: ClassVar[str] = "text"
     format: AnyFormat | None = None
 
 
 class ReasoningConfig(ClientModel):
-    """Whether the model thinks before it answers."""
+    """Setting that turns the model's reasoning on or off."""
 
-    effort: ReasoningEffort | None = Field(None, description="`none`: no thoughts; any other: thoughts.")
+    effort: ReasoningEffort | None = Field(None, description="`none`: no reasoning. Other values: reasoning.")
     summary: Annotated[Any, Only("auto", "concise", "detailed")] = Field(
-        None, description="Accepted and ignored: thoughts are told as they are."
+        None, description="Ignored. The response has the reasoning unchanged."
     )
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
 class FunctionTool(Function):
-    """A function that the model may call."""
+    """Function that the model may call. The fields of the function are not nested in an object `function`."""
 
     renames: ClassVar[str] = "a flat tool"
     type: Literal["function"]
 
 
 class GrammarInput(InputGrammar):
-    """The grammar of a custom tool's input."""
+    """Constraint on the input of a custom tool: a context-free grammar or a regular expression."""
 
     type: Literal["grammar"]
 
@@ -83,7 +83,10 @@ AnyInput = Annotated[GrammarInput | TextInput, Field(discriminator="type")]
 
 
 class CustomTool(CustomFunction):
-    """A tool whose input is text; an answer calls one of them at most."""
+    """Tool that takes text (input) instead of JSON arguments. Without `format`, the input is any text.
+
+    If a request has a custom tool, the response has at most one call.
+    """
 
     renames: ClassVar[str] = "a flat tool"
     type: Literal["custom"]
@@ -94,19 +97,19 @@ AnyTool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
 class NamedFunction(ClientModel):
-    """The one function or custom tool that must be called."""
+    """Value of `tool_choice` that names one function or custom tool, which the model must call."""
 
     type: Literal["function", "custom"]
     name: str
 
 
 class AllowedFunctions(ClientModel):
-    """Some of the tools, and whether one of them must be called."""
+    """Value of `tool_choice` that allows only some tools. With `mode: required`, the model must call one of them."""
 
     type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"] = Field(description="As in `tool_choice`.")
+    mode: Literal["auto", "required"] = Field(description="`auto` or `required`, as in `tool_choice`.")
     tools: Annotated[list[NamedFunction], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
-        description="Those of `tools` that may be called; the model is told about all of them."
+        description="The tools of `tools` that the model may call. The prompt describes all tools."
     )
 
 
@@ -118,13 +121,13 @@ ToolChoice = Annotated[
 
 
 class StreamOptions(ClientModel):
-    """Nothing to choose yet."""
+    """Options of a stream. The server accepts this object, but its fields have no effect."""
 
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
 class ResponsesBody(OpenAIBody, TranslatedBody):
-    """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
+    """Body of `POST /v1/responses`. Responses are not stored: each request must contain the whole conversation."""
 
     renames: ClassVar[str] = "a request of /v1/responses"
     names: ClassVar[Mapping[str, str]] = FIELDS
@@ -132,26 +135,32 @@ class ResponsesBody(OpenAIBody, TranslatedBody):
         Annotated[str, Tag("string")]
         | Annotated[list[InputItem], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES), Tag("array")],
         by_json_type("text, or a list of items"),
-    ] = Field(description="The user's message, or the items of a conversation.")
-    instructions: str | None = Field(None, description="A system message before the input.")
-    max_output_tokens: Positive | None = Field(None, description="The most tokens to generate.")
+    ] = Field(description="Message of the user, or the items of a conversation.")
+    instructions: str | None = Field(None, description="System message before the input.")
+    max_output_tokens: Positive | None = Field(None, description="Maximum number of output tokens.")
     text: TextConfig | None = None
     tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: StrictBool | None = None
     reasoning: ReasoningConfig | None = None
     stream_options: StreamOptions | None = None
-    metadata: Metadata | None = Field(None, description="Returned as it is.")
-    user: str | None = Field(None, description="Returned as it is.")
+    metadata: Metadata | None = Field(None, description="The response returns this value unchanged.")
+    user: str | None = Field(None, description="The response returns this value unchanged.")
     include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
-        None, description="`message.output_text.logprobs`: log-probabilities; the others are ignored."
+        None,
+        description="`message.output_text.logprobs`: the response has log-probabilities. Other values are ignored.",
     )
     background: Annotated[Any, Only(False)] = None
     truncation: Literal["auto", "disabled"] | None = Field(
-        None, description="`auto`: the oldest items are dropped where the input is too long; else it is refused."
+        None,
+        description="`auto`: if the input is too long, the server drops the oldest items. Otherwise the server "
+        "rejects an input that is too long.",
     )
     top_logprobs: StrictInt | None = Field(
-        None, ge=0, le=MAX_TOP_LOGPROBS, description="Log-probabilities of so many of the likeliest tokens."
+        None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description="Number of likeliest tokens whose log-probabilities the response lists at each position.",
     )
     previous_response_id: Annotated[Any, Refused(NOT_STORED)] = None
     conversation: Annotated[Any, Refused(NOT_STORED)] = None
@@ -170,19 +179,25 @@ class ResponsesBody(OpenAIBody, TranslatedBody):
         return self
 
     def drop_oldest(self) -> bool:
-        """Drop a quarter of the conversation, the oldest first. False where nothing is left to drop."""
+        """Remove the oldest quarter (rounded up) of the messages from `chat`, in place. Call this for a long prompt.
+
+        The system message with `instructions` and the last message are not removed, and do not count.
+
+        Returns:
+            True if messages were removed. False if there was no message to remove.
+        """
         messages = self._chat.messages
         first = 0 if self.instructions is None else 1
         if (droppable := len(messages) - first - 1) < 1:
             return False
         kept = [*messages[:first], *messages[first + -(-droppable // 4) :]]
         self._chat = self._chat.model_copy(update={"messages": kept})
-        self._chat.__dict__.pop("template_messages", None)  # of all messages
+        self._chat.__dict__.pop("template_messages", None)  # the cached value has the dropped messages, too
         return True
 
     @property
     def logprobs(self) -> bool:
-        """True if log-probabilities are asked for."""
+        """True if the client requests log-probabilities of the output tokens."""
         return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
     def _chat_fields(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The items of a conversation as `/v1/responses` takes them, and the chat messages that they mean."""
+"""Items of a conversation in the body of `/v1/responses`, and their translation into chat messages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from deployments.chat.tool_bodies import FunctionName, call_of
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import text_parts
 from deployments.openai.chat_messages import MAX_PARTS, TextOr, TextPart, joined
-from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.validation import FailFast, by_json_type
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -25,16 +25,16 @@ _TextKind = Annotated[Literal["input_text", "output_text", "text"], text_parts("
 
 
 class InputText(TextPart):
-    """A piece of a message's text; other kinds of content are refused, but `refusal`, which is read as text."""
+    """Text part of a message in a `/v1/responses` request. A part of the type `refusal` is read as text."""
 
-    type: _TextKind = Field(description="Other kinds of content are refused.")  # type: ignore[assignment]
+    type: _TextKind = Field(description="The server rejects other types of content.")  # type: ignore[assignment]
 
 
 Content = Annotated[TextOr[InputText], by_json_type("text, or a list of text parts")]
 
 
 class MessageInput(_Item):
-    """One turn."""
+    """Message of a conversation in the `input` of a `/v1/responses` request."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -42,7 +42,7 @@ class MessageInput(_Item):
 
 
 class CallInput(_Item):
-    """A call that the model made earlier."""
+    """Function call from an earlier response. `arguments` is JSON text, which may be truncated."""
 
     type: Literal["function_call"]
     call_id: str = Field(min_length=1)
@@ -51,7 +51,7 @@ class CallInput(_Item):
 
 
 class CallOutputInput(_Item):
-    """What a call returned."""
+    """Result of an earlier function call. `call_id` is the `call_id` of that call."""
 
     type: Literal["function_call_output"]
     call_id: str = Field(min_length=1)
@@ -59,7 +59,7 @@ class CallOutputInput(_Item):
 
 
 class CustomCallInput(_Item):
-    """A call of a custom tool that the model made earlier."""
+    """Call of a custom tool (tool that takes text instead of JSON arguments) from an earlier response."""
 
     type: Literal["custom_tool_call"]
     call_id: str = Field(min_length=1)
@@ -68,18 +68,18 @@ class CustomCallInput(_Item):
 
     @property
     def arguments(self) -> str:
-        """As the arguments of a function."""
+        """Input of the call as function arguments: the text of a JSON object with the one property `input`."""
         return json.dumps({"input": self.input}, ensure_ascii=False)
 
 
 class CustomCallOutputInput(CallOutputInput):
-    """Result of a call of a custom tool."""
+    """Result of an earlier call of a custom tool. `call_id` is the `call_id` of that call."""
 
     type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
 
 
 class ReasoningText(ClientModel):
-    """A piece of thoughts."""
+    """Text of the model's reasoning, or of its summary, in an earlier response."""
 
     ignores: ClassVar[str] = "a part or block"
     type: Literal["reasoning_text", "summary_text"]
@@ -90,16 +90,18 @@ Thoughts = Annotated[list[ReasoningText], FailFast(), Field(max_length=MAX_PARTS
 
 
 class ReasoningInput(_Item):
-    """What the model thought earlier."""
+    """Reasoning of the model in an earlier response. `summary` is used only if `content` is absent or empty."""
 
     type: Literal["reasoning"]
     summary: Thoughts = Field([])
     content: Thoughts | None = None
-    encrypted_content: str | None = Field(None, description="Nobody here can read it; left out of the prompt.")
+    encrypted_content: str | None = Field(
+        None, description="The server cannot read this value, and leaves it out of the prompt."
+    )
 
 
 def _kind(item: Any) -> str | None:
-    """The discriminator: messages may leave their `type` out."""
+    """Return the type of an item. It is `message` if absent."""
     kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
     return kind if isinstance(kind, str) else None
 
@@ -118,9 +120,18 @@ InputItem = Annotated[
 def chat_messages(
     instructions: str | None, given: str | Sequence[InputItem]
 ) -> tuple[list[dict[str, Any]], list[int | None]]:
-    """`messages` of a chat completion, and of each the index of the item where it begins (None: it is no item).
+    """Translate the conversation of a `/v1/responses` request into the messages of a chat completion.
 
-    Thoughts, text and calls of one turn of the assistant become one message.
+    Consecutive items of the assistant become one message. A reasoning item always starts a new message.
+
+    Args:
+        instructions: Text of the system message. None: no system message.
+        given: Text of the user, or the items of the conversation in their order; not changed.
+
+    Returns:
+        Two lists of equal length. The first has the chat messages. The second has, for each chat message, the index in
+        `given` of the first item from which it was made. The index is None for the system message, and if `given` is a
+        text.
     """
     messages: list[dict[str, Any]] = []
     begins: list[int | None] = []
@@ -129,7 +140,7 @@ def chat_messages(
         begins.append(None)
     if isinstance(given, str):
         return [*messages, {"role": "user", "content": given}], [*begins, None]
-    turn: dict[str, Any] | None = None  # the assistant's, while it may go on
+    turn: dict[str, Any] | None = None  # the last message of the assistant, if more items may join it
     for index, item in enumerate(given):
         if isinstance(item, MessageInput) and item.role != "assistant":
             messages.append({"role": item.role, "content": joined(item.content)})

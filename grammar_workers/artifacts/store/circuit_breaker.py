@@ -1,4 +1,4 @@
-"""A circuit breaker: stop asking a server that keeps failing, and look now and then whether it is back.
+"""Circuit breaker: stops calls to a server that keeps failing, and tries one call (probe) at intervals.
 
 closed --failures in a row--> open --after a delay--> half-open --probe succeeds--> closed
                                ^------------- probe fails -------------'
@@ -8,50 +8,65 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Literal
 
 State = Literal["closed", "open", "half_open"]
+# Number of failures in a row that opens the breaker.
+FAILURES_TO_OPEN = 3
+# Seconds from the opening to the first probe, and between two probes.
+#
+# A probe is a single call that is allowed while the breaker is not closed.
+RETRY_AFTER_S = 5.0
+
+
+class RedisUnavailableError(Exception):
+    """A call to Redis was not made, has failed or took too long. The caller must continue without Redis."""
 
 
 class CircuitBreaker:
-    """Thread-safe. Ask `allows()` before a call and report its outcome with `succeeded()` or `failed()`."""
+    """Switch that stops the calls to one server while the server fails. Thread-safe.
 
-    def __init__(
-        self, failures_to_open: int = 3, retry_after_s: float = 5.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._failures_to_open = failures_to_open
-        self._retry_after_s = retry_after_s
-        self._clock = clock
+    Call `allows()` before each call to the server, and report the outcome by `succeeded()` or `failed()`. The breaker
+    is closed at first: calls are allowed.
+
+    Attributes:
+        state: Current state: `closed` (calls are allowed), `open` (no calls), or `half_open` (a probe was allowed).
+    """
+
+    def __init__(self) -> None:
+        self.state: State = "closed"
         self._failures = 0
-        self._state: State = "closed"
         self._probe_at = 0.0
         self._lock = threading.Lock()
 
-    @property
-    def state(self) -> State:
-        return self._state
-
     def allows(self) -> bool:
-        """Whether to make the call. While not closed, one caller per delay is let through as the probe."""
+        """Return whether a call to the server may be made now.
+
+        While the breaker is not closed, one call per delay (`RETRY_AFTER_S`) is allowed as a probe.
+        """
         with self._lock:
-            if self._state == "closed":
+            if self.state == "closed":
                 return True
-            if self._clock() < self._probe_at:
+            if time.monotonic() < self._probe_at:
                 return False
             # The next probe is due one delay later even if this one's caller never reports back.
-            self._state = "half_open"
-            self._probe_at = self._clock() + self._retry_after_s
+            self.state = "half_open"
+            self._probe_at = time.monotonic() + RETRY_AFTER_S
             return True
 
     def succeeded(self) -> None:
+        """Report that a call to the server has succeeded. The breaker closes, and the count of failures is reset."""
         with self._lock:
             self._failures = 0
-            self._state = "closed"
+            self.state = "closed"
 
     def failed(self) -> None:
+        """Report that a call to the server has failed.
+
+        The breaker opens after a failed probe, or after `FAILURES_TO_OPEN` failures in a row.
+        """
         with self._lock:
             self._failures += 1
-            if self._state == "half_open" or self._failures >= self._failures_to_open:
-                self._state = "open"
-                self._probe_at = self._clock() + self._retry_after_s
+            if self.state == "half_open" or self._failures >= FAILURES_TO_OPEN:
+                self.state = "open"
+                self._probe_at = time.monotonic() + RETRY_AFTER_S

@@ -1,5 +1,6 @@
-"""Who compiles: one lock per grammar key, as wide as the store reaches. All are advisory: without one, work is done
-twice and the answers stay right.
+"""Locks that decide which process compiles a grammar: one lock for each key, in a process, a node or the cluster.
+
+The locks only avoid duplicate work. Without a lock, two processes may compile a grammar, with equal results.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cachetools import TTLCache
+from grammar_workers.artifacts.store.circuit_breaker import RedisUnavailableError
 
-from grammar_workers.artifacts.store.redis_client import RedisClient, RedisUnavailableError
+if TYPE_CHECKING:  # packages of the extra `serve`, which only `RedisLock` needs
+    from cachetools import TTLCache
 
+    from grammar_workers.artifacts.store.redis_client import RedisClient
+
+# Seconds after which a Redis lock expires if its holder has died.
+#
+# A living holder renews it three times in that time.
 LEASE_S = 5.0
-"""How long a Redis lock outlives its holder; a living holder renews it three times in that time."""
+# Number of times in a lease that a waiting process checks whether the lock is renewed.
 _LOOKS = 5
-"""So often in that time a waiter looks whether somebody renews the lock."""
 _MOST_WATCHED = 16_384
 
 _PREFIX = "turnstile:compiling:"
@@ -33,28 +39,46 @@ _COMPARE_AND_RENEW = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
 )
 
+# Function that releases a lock.
 Release = Callable[[], None]
 
 
 class LockUnavailableError(Exception):
-    """This kind of lock cannot be had at all now (server gone, folder not writable)."""
+    """This kind of lock cannot be used now: the Redis server has failed, or the folder of the files is not writable."""
 
 
 class Lock(Protocol):
-    """A lock of many keys."""
+    """Interface of one kind of lock. An object has a separate lock for each grammar key."""
 
     def try_acquire(self, key: str) -> Release | None:
-        """What releases the lock, None where somebody else holds it, or `LockUnavailableError`. Does not wait."""
+        """Acquire the lock of a grammar key without waiting.
+
+        Raises `LockUnavailableError` if this kind of lock cannot be used now.
+
+        Args:
+            key: Grammar key.
+
+        Returns:
+            Function that releases the lock. None if another holder has the lock.
+        """
 
 
 class ProcessLock:
-    """Excludes the threads of this process."""
+    """Lock among the threads of this process. It is always available."""
 
     def __init__(self) -> None:
         self._held: set[str] = set()
         self._mutex = threading.Lock()
 
     def try_acquire(self, key: str) -> Release | None:
+        """Acquire the lock of a grammar key without waiting.
+
+        Args:
+            key: Grammar key.
+
+        Returns:
+            Function that releases the lock. None if another thread has the lock.
+        """
         with self._mutex:
             if key in self._held:
                 return None
@@ -63,16 +87,23 @@ class ProcessLock:
 
 
 class FileLock:
-    """Excludes the processes and threads of this node by `flock`, which the kernel drops when a holder dies."""
+    """Lock among the processes and threads of this node, by `flock`. The kernel releases the lock if the holder dies.
+
+    `try_acquire` raises LockUnavailableError if the lock file cannot be opened or locked.
+
+    Args:
+        folder: Folder for the lock files. It is created if it does not exist.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def try_acquire(self, key: str) -> Release | None:
+        """Acquire a grammar key's lock without waiting. Return a function that releases it; None if it is held."""
         path = self._folder / f"{key}.lock"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # A link would make the file that it names.
+            # Opening a link would create the file that it names.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
@@ -101,7 +132,7 @@ class FileLock:
 
 @dataclasses.dataclass
 class _Watched:
-    """Somebody else's lock: who holds it, when its lease ends, and since when nobody has renewed that."""
+    """Lock of another process: its holder, the end of its lease, and the times of the last renewal and check."""
 
     holder: object
     ends: float
@@ -110,11 +141,19 @@ class _Watched:
 
 
 class RedisLock:
-    """Excludes the whole cluster: `SET NX PX` with a random token, deleted only by its holder. One thread renews all
-    that this process holds: a long queue holds thousands. What nobody renews, or is not there at all, holds nobody up.
+    """Lock among all processes of the cluster: `SET NX PX` with a random token, which only the holder deletes.
+
+    One thread renews all locks that this process holds, because a process can hold thousands. `try_acquire` raises
+    LockUnavailableError if the holder of a lock does not renew it, so that no process waits for this lock. It also
+    raises this error if Redis reports that a lock is held, but has no entry for it.
+
+    Args:
+        client: Client of the Redis server.
     """
 
     def __init__(self, client: RedisClient) -> None:
+        from cachetools import TTLCache
+
         self._client = client
         self._token = secrets.token_hex(16)
         self._held: set[str] = set()
@@ -123,6 +162,20 @@ class RedisLock:
         self._mutex = threading.Lock()
 
     def try_acquire(self, key: str) -> Release | None:
+        """Acquire the lock of a grammar key in Redis without waiting for another holder.
+
+        A call to Redis takes at most about a second.
+
+        Args:
+            key: Grammar key.
+
+        Returns:
+            Function that releases the lock. None if another process or thread has the lock.
+
+        Raises:
+            LockUnavailableError: Redis cannot be called, the holder of the lock does not renew it, or Redis reports
+                that the lock is held but has no entry for it.
+        """
         name = _PREFIX + key
         with self._mutex:
             if name in self._held:
@@ -153,9 +206,12 @@ class RedisLock:
         return bool(self._client.call(lambda redis: redis.set(name, self._token, nx=True, px=lease)))
 
     def _is_free_after_all(self, name: str) -> bool:
-        """Looks now and then who has the lock, if not this process by an answer that was lost.
+        """Return whether this process has the lock: it has just been released, or a response of the server was lost.
 
-        Raises `LockUnavailableError` where it is nobody who lives.
+        The holder and the end of its lease are read from the server at most `_LOOKS` times in a lease.
+
+        Raises:
+            LockUnavailableError: The holder has not renewed the lock for a whole lease, or there is no holder.
         """
         now = time.monotonic()
         with self._mutex:
@@ -163,7 +219,7 @@ class RedisLock:
             if before is not None and now < before.looked + LEASE_S / _LOOKS:
                 return False
         holder = self._client.call(lambda redis: redis.get(name))
-        if holder is None:  # it has just ended, or the server does not tell the truth
+        if holder is None:  # it has just been released, or the server reports a lock that does not exist
             if self._set(name):
                 return True
             holder = self._client.call(lambda redis: redis.get(name))
@@ -174,7 +230,7 @@ class RedisLock:
         left = self._client.call(lambda redis: redis.pttl(name))
         ends = now + left / 1000 if isinstance(left, int) and left >= 0 else math.inf
         with self._mutex:
-            # Two looks at one lease differ by as long as the answers were under way.
+            # Two readings of one lease differ by the duration of the responses.
             if before is None or before.holder != holder or before.ends + LEASE_S / _LOOKS < ends < math.inf:
                 self._watched[name] = _Watched(holder, ends, since=now, looked=now)
                 return False

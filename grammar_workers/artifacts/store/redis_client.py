@@ -1,4 +1,4 @@
-"""Redis as an accelerator: every call is short, and a server that misbehaves is left alone for a while."""
+"""Client for short calls to Redis. A server that fails or is slow is not called for a few seconds."""
 
 from __future__ import annotations
 
@@ -14,36 +14,42 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from grammar_workers.artifacts.store.bounded_socket import Allowance, bounded
-from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
-from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker, RedisUnavailableError
+from grammar_workers.counters import Counters
 from grammar_workers.logs import get_logger
 
 logger = get_logger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
+# Seconds for a whole call: connecting, logging in, sending, and every byte of the reply.
 DEADLINE_S = 1.0
-"""Of a whole call: connecting, logging in, sending and every byte of the reply."""
+# Maximum size of a reply in bytes, for calls that set no other limit.
 MOST_REPLY_BYTES = 1 << 16
-"""Default for calls that name no limit."""
+# Initial limit for a slow response, in seconds.
+#
+# A slow response counts as a failure: a compilation makes five calls, and most compilations take less time than this.
+# `GrammarStore.found_elsewhere` replaces this limit by a measured one.
 SLOW_S = 0.1
-"""An answer that takes longer counts against the server: a compilation makes five calls; most take less. That is before
-anybody has measured here what an answer saves (`GrammarStore.found_elsewhere`)."""
 PASSWORD_VARIABLE = "TURNSTILE_REDIS_PASSWORD"
 
 Result = TypeVar("Result")
 
 
-class RedisUnavailableError(Exception):
-    """Redis could not be asked or did not answer properly; carry on without it."""
-
-
 class RedisClient:
-    """One connection pool behind a circuit breaker, which a server opens that is slow, too. redis-py's own defaults
-    would retry for seconds.
+    """Connection pool of redis-py that stops calls for some seconds if the server fails or is slow. Thread-safe.
 
-    The password is the URL's, or else the environment variable TURNSTILE_REDIS_PASSWORD, which is how a Kubernetes
-    Secret arrives.
+    A circuit breaker stops the calls. redis-py's own retries, which can take seconds, are off. The password comes from
+    the URL, or else from the environment variable TURNSTILE_REDIS_PASSWORD, which a Kubernetes Secret can set.
+
+    Args:
+        url: URL of the server, with query parameters of redis-py.
+
+    Attributes:
+        patience_s: Seconds after which a response is slow. A slow response is returned, but counts as a failure of the
+            server. Callers may set the value.
+        breaker: Circuit breaker of the server.
+        counters: Numbers of failures by kind: `errors`, `refused`, `slow` and `unauthorized`.
     """
 
     def __init__(self, url: str) -> None:
@@ -64,7 +70,11 @@ class RedisClient:
         pool.connection_class = bounded(pool.connection_class, self._allowance)
 
     def trouble(self) -> str | None:
-        """Return why the server does not answer now, or None if it does. Nothing is counted."""
+        """Ping the server, and return the reason if it does not respond. The call does not change breaker and counters.
+
+        Returns:
+            The reason with the action to take, or None if the server responds.
+        """
         self._allowance.begin(DEADLINE_S, MOST_REPLY_BYTES)
         try:
             self._redis.ping()
@@ -75,7 +85,16 @@ class RedisClient:
         return None
 
     def call(self, command: Callable[[redis.Redis], Result], *, most_bytes: int = MOST_REPLY_BYTES) -> Result:
-        """The result of `command`, or `RedisUnavailableError` within the deadline, whatever the server does."""
+        """Return the reply of the server to a command.
+
+        Args:
+            command: Function that calls one method of redis-py's client, and returns the reply.
+            most_bytes: Maximum size of the reply.
+
+        Raises:
+            RedisUnavailableError: The circuit breaker is open, the server has returned an error, or it has not answered
+                within `DEADLINE_S` seconds. Failures of the server are counted.
+        """
         self._count_the_missing()
         if not self.breaker.allows():
             raise RedisUnavailableError("circuit breaker is open")
@@ -86,11 +105,11 @@ class RedisClient:
         try:
             result = command(self._redis)
         except redis.ResponseError as error:
-            # The server is there but refuses: full, read-only, forbidden. Asking again costs little.
+            # The server responds but rejects the command: full, read-only, no permission. Another call costs little.
             self._answered_after(time.monotonic() - started)
             self._count("refused", error)
             if isinstance(error, redis.ReadOnlyError):
-                # A primary that is one no longer keeps its connections; new ones lead to its successor.
+                # A former primary keeps its connections. New connections reach its successor.
                 self._redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisUnavailableError("refused") from error
         except redis.AuthenticationError as error:
@@ -98,7 +117,7 @@ class RedisClient:
             self._count("unauthorized", f"{error}. Check {PASSWORD_VARIABLE}, or the password in the store's URL")
             raise RedisUnavailableError("wrong password") from error
         except Exception as error:
-            # Not only RedisError: what a server that speaks another protocol makes of the parser is anybody's guess.
+            # Not only RedisError: a server with another protocol can cause any exception in the parser.
             self.breaker.failed()
             self._count("errors", error)
             raise RedisUnavailableError("no answer") from error
@@ -115,7 +134,10 @@ class RedisClient:
             self.breaker.succeeded()
 
     def _count_the_missing(self) -> None:
-        """A thread that is still away after twice its deadline, with a name that nobody resolves, is a failure, too."""
+        """Count each call that has not returned after twice its deadline as a failure.
+
+        Name resolution has no deadline.
+        """
         before = time.monotonic() - 2 * DEADLINE_S
         for thread, started in list(self._under_way.items()):
             if started < before and self._under_way.pop(thread, None) is not None:
@@ -124,4 +146,4 @@ class RedisClient:
 
     def _count(self, event: str, reason: object) -> None:
         if self.counters.add(event) == 1:
-            logger.warning("Redis %s (grammar store goes on without it): %s", event, reason)
+            logger.warning("Redis unusable, continuing without it: event=%s error=%s", event, reason)

@@ -1,10 +1,13 @@
-"""Context-free grammars as text: GBNF and Lark readers, and the automata they become.
+"""Context-free grammars as text: readers of GBNF and Lark, and the automata that grammars are compiled to.
 
-text --gbnf / lark--> syntax.Grammar --rtn--> one automaton per rule (`rule_nfa`), with calls
-     --left_recursion, inline_regular--> a DFA over characters where the language is regular (the fast path),
-                                         else --byte_rules--> rule_graph.RuleGraph, which `matching.cfg_recognizer`
-                                         runs on sets of `stacks`
+`reading` compiles a grammar text in these steps:
 
-`reading` is the way from text to either; `intersection` adds a regular restriction to a recursive grammar.
-`text_cursor` and `lark_common` serve the readers, `scc` finds recursion.
+1. `gbnf` or `lark` parses the text to a `syntax.Grammar`.
+2. `rtn` compiles each rule to an automaton (`rule_nfa`) that can call other rules.
+3. `left_recursion` and `inline_regular` remove recursion as far as possible. If no call remains, the language is
+   regular and the result is a DFA over characters.
+4. Otherwise `byte_rules` creates a `rule_graph.RuleGraph`, which `matching.cfg_recognizer` runs on sets of `stacks`.
+
+`intersection` restricts a recursive grammar to the texts of a DFA. The readers use `text_cursor` and `lark_common`.
+`scc` finds recursion.
 """

@@ -1,4 +1,7 @@
-"""From a network over characters to a `RuleGraph` over bytes."""
+"""Conversion of a recursive transition network (one automaton per grammar rule) over characters to one over bytes.
+
+The result is a `RuleGraph`: one table with the states of all rules.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,29 @@ import numpy as np
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
+from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.dfa.utf8 import utf8_sequences
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
 from grammar_workers.memo import memoized
 
+# Inclusive bounds (low, high) of each remaining byte of a character.
 _Rest = tuple[tuple[int, int], ...]
-"""Inclusive bounds of the bytes that are left of a character."""
+# Budget steps of one state (one row of the table).
 _ROW_STEPS = 32
-"""The steps of a row of the table."""
 
 
 class ByteRules:
-    """The table of the states of every rule that the start rule leads to; equal rows and byte classes are one."""
+    """Builder of the `RuleGraph` of a grammar: the states of all rules over bytes in one table. Call `build` once.
+
+    Only rules that the start rule can call are contained. States with equal moves share a row of the table, and bytes
+    that no state distinguishes share a column.
+
+    Args:
+        network: The rules of the grammar as automata over characters. No called rule may match the empty text, and no
+            rule may begin with itself.
+        budget: Counts the steps of work. An exhausted budget raises LimitExceededError.
+    """
 
     def __init__(self, network: TransitionNetwork, budget: Budget) -> None:
         self._network = network
@@ -31,6 +44,7 @@ class ByteRules:
         self._first: dict[int, int] = {}
 
     def build(self) -> RuleGraph:
+        """Return the rule graph: one table with the states of all rules, over the bytes of UTF-8."""
         order = [self._network.start]
         seen = set(order)
         for number in order:
@@ -78,31 +92,23 @@ class ByteRules:
 
     @memoized
     def _middle(self, options: tuple[tuple[_Rest, int], ...]) -> int:
-        """The state inside a character from which one of `options` follows."""
+        """Return the state inside a character, in which the remaining bytes of one of `options` follow."""
         state = self._state()
         self._moves[state] = self._after_byte(options)
         return state
 
     def _graph(self) -> RuleGraph:
-        numbers: dict[bytes, int] = {}
-        dense: list[bytes] = []
+        rows: dict[bytes, int] = {}
         row_of = []
         for moves in self._moves:
             row = np.full(256, DEAD, np.int32)
-            for byte, target in moves.items():
-                row[byte] = target
-            content = row.tobytes()
-            if content not in numbers:
-                numbers[content] = len(dense)
-                dense.append(content)
-            row_of.append(numbers[content])
-        table = np.frombuffer(b"".join(dense), np.int32).reshape(-1, 256)
-        columns: dict[bytes, int] = {}
-        classes = [columns.setdefault(table[:, byte].tobytes(), len(columns)) for byte in range(256)]
-        first_of = [classes.index(number) for number in range(len(columns))]
+            row[list(moves)] = list(moves.values())
+            row_of.append(rows.setdefault(row.tobytes(), len(rows)))
+        table = np.frombuffer(b"".join(rows), np.int32).reshape(-1, 256)
+        classes, firsts = distinct_rows(np.array(table.T, order="C"))
         return RuleGraph(
-            classes=np.array(classes, np.uint8),
-            rows=np.ascontiguousarray(table[:, first_of]),
+            classes=classes.astype(np.uint8),
+            rows=np.ascontiguousarray(table[:, firsts]),
             row_of=np.array(row_of, np.int32),
             final=np.array(self._final, np.uint8),
             calls=np.array(sorted(self._calls), np.int32).reshape(-1, 3),

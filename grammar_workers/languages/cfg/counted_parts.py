@@ -1,4 +1,8 @@
-"""Repetitions without recursion, as regular expressions, whose subset construction finds few states for counts."""
+"""Compilation of counted repetitions in grammars, such as `item{2,50}`, with the regex compiler.
+
+The alternative, one copy of the item in the rule for each count, needs far more states than the DFA that the regex
+compiler creates.
+"""
 
 from __future__ import annotations
 
@@ -14,46 +18,59 @@ from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.written_out import length
 from grammar_workers.options import Limits
 
+# Denominator of the share of the remaining budget that one repetition may take.
 _SHARE = 16
-"""The part of the remaining steps that one repetition may take."""
 
 
 class _NotRegularError(Exception):
-    """A part that is recursive, too long, or of Lark's terminals."""
+    """The part is recursive, too long, or contains terminals of Lark."""
 
 
 class CountedParts:
-    """The repetitions of one grammar with these rules."""
+    """Compiler of the counted repetitions in the rules of one grammar, such as `item{2,50}`.
+
+    Args:
+        rules: The rules of the grammar, by name. Repetitions may refer to them.
+        limits: Bounds on states and on steps of work.
+    """
 
     def __init__(self, rules: Mapping[str, syntax.Rule], limits: Limits) -> None:
         self._rules = rules
         self._limits = limits
-        self._open: list[str] = []
 
     def regular(self, expression: syntax.Repeat) -> syntax.Regular | None:
-        """Return the automaton of a repetition with a maximum, or None where it is recursive or too large."""
+        """Compile a repetition with a maximum to a DFA, if possible and useful.
+
+        If this method returns None, the caller must write the counts out: one copy of the item for each repetition.
+
+        Args:
+            expression: The repetition.
+
+        Returns:
+            The DFA as an expression. None in these cases: the maximum is absent or less than 2; the item is a literal
+            or a character class; the item is recursive, or contains anything but characters and rules; a limit is
+            exceeded.
+        """
         if (expression.high or 0) < 2 or isinstance(expression.item, syntax.Characters):
             return None
-        self._open.clear()
         with contextlib.suppress(_NotRegularError, LimitExceededError), budget_of(self._limits).share(_SHARE):
-            return syntax.Regular(compile_tree(self._pattern(expression), search=False, limits=self._limits))
+            return syntax.Regular(compile_tree(self._pattern(expression, ()), search=False, limits=self._limits))
         return None
 
-    def _pattern(self, expression: syntax.Expression) -> parse.Node:
+    def _pattern(self, expression: syntax.Expression, inside: tuple[str, ...]) -> parse.Node:
+        """Return an expression as a pattern. `inside` are the names of the rules in which it stands."""
         budget_of(self._limits).spend(8)
         match expression:
             case syntax.Characters():
                 return parse.Sequence(tuple(parse.Characters(agreed(one)) for one in expression.charsets))
             case syntax.Sequence():
-                node: parse.Node = parse.Sequence(tuple(map(self._pattern, expression.items)))
+                node: parse.Node = parse.Sequence(tuple(self._pattern(item, inside) for item in expression.items))
             case syntax.Alternatives():
-                node = parse.Alternatives(tuple(map(self._pattern, expression.items)))
+                node = parse.Alternatives(tuple(self._pattern(item, inside) for item in expression.items))
             case syntax.Repeat():
-                node = parse.Repeat(self._pattern(expression.item), expression.low, expression.high)
-            case syntax.Reference() if expression.name not in self._open:
-                self._open.append(expression.name)
-                node = self._pattern(self._rules[expression.name].expression)
-                self._open.pop()
+                node = parse.Repeat(self._pattern(expression.item, inside), expression.low, expression.high)
+            case syntax.Reference() if expression.name not in inside:
+                node = self._pattern(self._rules[expression.name].expression, (*inside, expression.name))
             case _:
                 raise _NotRegularError
         budget_of(self._limits).spend(many := length(node))

@@ -1,12 +1,12 @@
-"""GBNF, the grammar notation of llama.cpp (and of the EBNF that vLLM users send).
+r"""Reader of GBNF, the grammar notation of llama.cpp. It also reads the EBNF grammars that vLLM users send.
 
     root  ::= "yes" | number ("," ws number)*     # comments run to the end of the line
-    number ::= "-"? [0-9]{1,5} | [^a-z\\x22]        # classes, escapes, ? * + {n} {n,} {n,m} {,m}
-    ws ::= [ \\t\\n]*
+    number ::= "-"? [0-9]{1,5} | [^a-z\x22]        # classes, escapes, ? * + {n} {n,} {n,m} {,m}
+    ws ::= [ \t\n]*
 
-White space, line ends included, means nothing outside quotes and brackets: a rule goes on until the next `name ::=`.
-`.` is any character. The language is that of the rule `root`. `<think>` and `<[17]>` are
-tokens, `!</think>` is any other one.
+White space and line ends outside quotes and brackets have no meaning. A rule ends where the next `name ::=` begins. `.`
+is any character. Outputs match the rule `root`. `<think>` and `<[17]>` are tokens. `!</think>` is any token except
+`</think>`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grammar_workers.options import Limits
 
 START = "root"
 
-# Possessive: what has been read as a comment is not given back to be read as grammar.
+# Possessive: text that was read as a comment must not be read again as grammar.
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*+)*+")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DEFINES = re.compile(_SPACE.pattern + "::=")
@@ -31,15 +31,23 @@ _PLAIN = re.compile(r'[^"\\\n\ud800-\udfff]+')
 
 
 def read_gbnf(text: str, limits: Limits) -> syntax.Grammar:
-    """Parse a GBNF text.
+    """Parse a grammar in the GBNF notation.
 
-    Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
+    An error in the text raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the
+    position in `text`.
+
+    Args:
+        text: The grammar text.
+        limits: Bounds on nesting and repeat counts.
+
+    Returns:
+        The syntax trees of all rules. The start rule is `root`.
     """
     return _Reader(text, limits).read()
 
 
 class _Reader(TextCursor):
-    """Recursive descent."""
+    """A recursive descent parser."""
 
     escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", **{character: character for character in "\\\"[]^-/'"}}
     keeps_unknown_escapes = False

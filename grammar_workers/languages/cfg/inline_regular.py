@@ -1,10 +1,13 @@
-"""The regular part of a network: rules without calls are written into their callers, tail calls become jumps.
+"""Elimination of calls from a recursive transition network, as far as its language is regular.
 
-    list: item ("," list)?      the call of itself is the last thing that happens: a jump back to the beginning
-    item: "(" list ")" | word   the call of `list` is not: this recursion stays
+Rules without calls are inlined into their callers. Tail calls become jumps:
 
-Where everything disappears into the start rule, the language is regular, and a finite automaton does. A rule is written
-into its caller while the result stays small; one that would make it too large stays a call, which is always right.
+    list: item ("," list)?      the call of itself is a tail call: it becomes a jump to the beginning
+    item: "(" list ")" | word   the call of `list` is not a tail call: this recursion stays
+
+If all calls of the start rule disappear, the language is regular and a finite automaton recognizes it. A rule is
+inlined only if the result stays small. A rule that would make its caller too large stays a call, which is always
+correct.
 """
 
 from __future__ import annotations
@@ -14,12 +17,20 @@ from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, determinize
 from grammar_workers.languages.cfg.scc import components
 
+# Maximum budget steps for inlining calls into one rule.
 _INLINE_STEPS = 400_000
-"""The most steps that trying to write calls into one rule may take."""
 
 
 def inline_regular(network: TransitionNetwork, budget: Budget) -> None:
-    """Rewrite rules until only calls are left that take part in recursion, lead to it, or would grow too large."""
+    """Insert called rules into their callers as far as possible, so that regular rules need no calls.
+
+    Three kinds of calls remain: recursive calls, calls of rules with recursion, and calls whose insertion would make a
+    rule too large. Exception: if all recursive calls are at the end of a rule (tail calls), they become loops.
+
+    Args:
+        network: Automata of all rules of a grammar; the rules are replaced in place. The language does not change.
+        budget: Counts the steps of work. An exhausted budget raises LimitExceededError.
+    """
     regular: set[int] = set()
     for component in components([automaton.calls() for automaton in network.rules]):
         members = set(component)
@@ -40,7 +51,7 @@ def inline_regular(network: TransitionNetwork, budget: Budget) -> None:
 
 
 def _only_jumps(network: TransitionNetwork, members: set[int], budget: Budget) -> bool:
-    """True if all calls in these rules are of each other, and the last thing that happens."""
+    """Return whether all calls in these rules are tail calls of one another."""
     for number in members:
         automaton = network.rules[number]
         budget.spend(len(automaton))
@@ -51,7 +62,7 @@ def _only_jumps(network: TransitionNetwork, members: set[int], budget: Budget) -
 
 
 def _inlined(network: TransitionNetwork, number: int, regular: set[int], budget: Budget) -> RuleNfa:
-    """The rule with the called rules of `regular` in place of their calls, or as it is when that is too large."""
+    """Return the rule with the rules of `regular` in place of their calls, or unchanged if the result is too large."""
     source = network.rules[number]
     most = budget.limits.max_regex_states
     result = RuleNfa()
@@ -78,7 +89,7 @@ def _inlined(network: TransitionNetwork, number: int, regular: set[int], budget:
 
 
 def _with_jumps(network: TransitionNetwork, number: int, members: set[int], budget: Budget) -> RuleNfa:
-    """The rule with all its mutual recursion written as jumps; raises TooLargeError."""
+    """Return the rule with all recursion among `members` written as jumps, or raise TooLargeError."""
     if not network.rules[number].calls():
         return network.rules[number]
     result = RuleNfa()

@@ -1,8 +1,8 @@
-"""A recursive grammar and a finite automaton at once: the texts that both allow (Bar-Hillel, Perles and Shamir, 1961).
+"""Intersection of a recursive grammar and a finite automaton (Bar-Hillel, Perles and Shamir, 1961).
 
-A rule of the result is a rule of the grammar together with the states between which the automaton is while the rule is
-read. Which ends a rule has for a beginning is tabulated first (as in the reachability of Reps, Horwitz and Sagiv,
-1995), so only what can happen is built.
+A rule of the result is a triple: a rule of the grammar, and the states of the automaton before and after a text of this
+rule. The possible states after the text are computed first, for each rule and state before it. So only reachable rules
+are built (compare the reachability algorithm of Reps, Horwitz and Sagiv, 1995).
 """
 
 from __future__ import annotations
@@ -15,25 +15,39 @@ from grammar_workers.languages.cfg.rtn import TransitionNetwork, remove_dead
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
 from grammar_workers.memo import memoized
 
+# A state of a rule and the state of the automaton that is reached together with it.
 _Pair = tuple[int, int]
-"""A state of a rule and a state of the automaton, reached together."""
+# A rule and the state of the automaton in which the rule begins.
 _Entry = tuple[int, int]
-"""A rule and the state of the automaton where reading it begins."""
 
 
-def intersect(network: TransitionNetwork, automaton: Dfa, budget: Budget) -> TransitionNetwork:
-    """The network of the texts that `automaton` accepts, too; raises UnsatisfiableError when there are none.
+def intersect(
+    network: TransitionNetwork, automaton: Dfa, budget: Budget, erased: Charset = charset.EMPTY
+) -> TransitionNetwork:
+    """Return a grammar, as a network, of the texts that a recursive grammar and a DFA both accept.
 
-    Called rules must match no empty text (`network.remove_empty_texts`); that holds of the result as well.
+    An empty intersection raises UnsatisfiableError. An intersection that is too large, or an exhausted budget, raises
+    LimitExceededError.
+
+    Args:
+        network: Automata of all rules of the grammar; not changed. No called rule may match the empty text (see
+            `rtn.remove_empty_texts`).
+        automaton: A DFA over characters.
+        budget: Counts the steps of work.
+        erased: Characters that are removed from the texts of the result: moves on them become moves that read nothing.
+
+    Returns:
+        A new network. If nothing is erased, no called rule in it matches the empty text.
     """
-    return _Intersection(network, automaton, budget).build()
+    return _Intersection(network, automaton, budget, erased).build()
 
 
 class _Intersection:
-    def __init__(self, network: TransitionNetwork, automaton: Dfa, budget: Budget) -> None:
+    def __init__(self, network: TransitionNetwork, automaton: Dfa, budget: Budget, erased: Charset) -> None:
         self._network = network
         self._automaton = automaton
         self._budget = budget
+        self._erased = erased
         self._reached: dict[_Entry, dict[_Pair, None]] = {}
         self._exits: dict[_Entry, dict[int, None]] = {}
         self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
@@ -90,14 +104,14 @@ class _Intersection:
 
     @memoized
     def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
-        """The part of a character set that the automaton can read in `state`, by where it leads."""
+        """Return the characters of `label` that the automaton can read in `state`, grouped by the next state."""
         moves = self._automaton.charsets(state)
         self._budget.spend(len(moves) + len(label))
         found = [(charset.intersect(label, characters), target) for characters, target in moves]
         return [(characters, target) for characters, target in found if characters]
 
     def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleNfa:
-        """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""
+        """Return the rule from `entry` to the automaton's state `last`; -1 stands for any accepting state."""
         rule = self._network.rules[entry[0]]
         numbered = {pair: number for number, pair in enumerate(self._reached[entry])}
         result = RuleNfa()
@@ -109,7 +123,11 @@ class _Intersection:
                     called = (label, pair[1])
                     moves += [(numbers[called, end], numbered[target, end]) for end in self._exits[called]]
                 else:
-                    moves += [(each, numbered[target, to]) for each, to in self._both(label, pair[1])]
+                    for characters, to in self._both(label, pair[1]):
+                        if charset.intersect(characters, self._erased):
+                            result.silent[number].append(numbered[target, to])
+                        if kept := charset.subtract(characters, self._erased):
+                            moves.append((kept, numbered[target, to]))
             self._budget.spend(1 + len(moves))
             ends_here = pair[1] == last if last >= 0 else bool(self._automaton.accepting[pair[1]])
             if ends_here and pair[0] in rule.finals:

@@ -1,21 +1,23 @@
-"""Lark grammars: rules in lower case, TERMINALS in upper case, `start` the language.
+r"""Reader of Lark grammars. Rules have names in lower case, terminals in upper case. Outputs match the rule `start`.
 
     start: select (";" select)*              // also # comments
     select: "select"i columns -> query
     columns: NAME ("," NAME) ~ 0..9 | "*"
-    NAME: /[a-z_]\\w*/
+    NAME: /[a-z_]\w*/
     %import common.WS
     %ignore WS
 
-The language is that of Lark's Earley parser with `lexer='dynamic_complete'`: a text is accepted if its characters can
-be cut into terminals in *some* way that the rules allow, with ignored terminals before, between and after terminals,
-never inside one. A lexer that takes the longest match first accepts less: with `%ignore WS` and `"if" NAME`, the text
-`ifx` is one NAME to a lexer, and `if` `x` here. Inside a terminal Python's `re` decides: lazy quantifiers and the order
-of alternatives count, and look-arounds, `\\b`, `^` and `$` see the whole text. Ignored text is as long as possible.
+The language is that of Lark's Earley parser with `lexer='dynamic_complete'`. A text is accepted if its characters can
+be split into terminals in *some* way that the rules allow. Ignored terminals may stand before, between and after
+terminals, never inside one. A longest-match lexer accepts fewer texts: with `%ignore WS` and `"if" NAME`, it reads the
+text `ifx` as one NAME, but here the text is also read as `if` and `x`. Inside a terminal, the semantics of Python's
+`re` apply: lazy quantifiers and the order of alternatives count, and look-arounds, `\b`, `^` and `$` see the whole
+text. An ignored text is as long as possible.
 
-Templates are expanded. Priorities, aliases and `?`/`!`/`_` shape the tree or pick between parses, not the language, and
-are read over. What `%declare` names has no text. `%extend`, `%override`, imports of others than `common` are rejected.
-From llguidance come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as it can.
+Templates are expanded. Priorities, aliases and `?`/`!`/`_` have no effect: they change only the parse tree. Terminals
+of `%declare` match nothing. `%extend`, `%override` and imports of modules other than `common` are rejected. These
+extensions of llguidance are supported: tokens (`<|end|>`, `<[17]>`), `%json {...}`, and rules `name[lazy]: ...`, which
+match a text as short as possible.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from grammar_workers.tag_formats import JsonSchemaFormat
 
 START = "start"
 _Item = TypeVar("_Item")
+# The name of the rule for the text between two terminals. No user's rule can have this name.
 _IGNORED = "%ignore"
-"""The rule for what may stand between two terminals; no rule of a user's can have this name."""
 
-# Possessive: what has been read as a comment is not given back to be read as grammar.
+# Possessive: text that was read as a comment must not be read again as grammar.
 _INLINE_SPACE = re.compile(r"(?:[ \t]|\\[ ]*\n|//[^\n]*+|#[^\n]*+)*+")
 _ANY_SPACE = re.compile(r"(?:\s|\\[ ]*\n|//[^\n]*+|#[^\n]*+)*+")
 _NEXT_ALTERNATIVE = re.compile(_ANY_SPACE.pattern + r"(?=\|)")
@@ -58,15 +60,23 @@ _ALIAS = re.compile(r"->[ \t]*!?_?[a-zA-Z][_a-zA-Z0-9]*")
 _IMPORT = re.compile(r"[ \t]+common[ \t]*")
 _IMPORT_ALIAS = re.compile(r"[ \t]*->[ \t]*")
 _LAZY = re.compile(r"\[[ \t]*lazy[ \t]*\]")
+# Prefix of the name of the terminal that a lazy rule becomes.
 _LAZY_PREFIX = "LAZY "
-"""Before the name of a lazy rule: the terminal that it is."""
 _DIRECTIVE = re.compile(r"%[a-z_]*")
 
 
 def read_lark(text: str, limits: Limits) -> syntax.Grammar:
-    """Parse a Lark grammar.
+    """Parse a Lark grammar, compile its terminals, and insert the ignored text (`%ignore`) after each terminal.
 
-    Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
+    An error in the text raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the
+    position in `text`.
+
+    Args:
+        text: The grammar text.
+        limits: Bounds on nesting, repeat counts and terminals.
+
+    Returns:
+        The syntax trees of all rules. A generated start rule permits ignored text before the rule `start`.
     """
     return _Reader(text, limits).read()
 
@@ -81,7 +91,7 @@ def _is_terminal(name: str) -> bool:
 
 
 class _Reader(TextCursor):
-    """Recursive descent. `prefix` goes before the names of what is defined (the common terminals')."""
+    """A recursive descent parser. `prefix` precedes the names of all definitions (of common terminals)."""
 
     escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "\\": "\\", '"': '"'}
     keeps_unknown_escapes = True
@@ -116,20 +126,20 @@ class _Reader(TextCursor):
                 terminal = terminals.compile(reference)
                 place = self._terminals.get(name, rules[START]).position
                 compiled[name] = syntax.Rule(self._shortest(terminal, name) if name in self._lazy else terminal, place)
-        # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
+        # Ignored text may also come first. After each terminal, `_terminal` appends it.
         compiled[_IGNORED] = syntax.Rule(terminals.ignored(self._ignored), 0)
         begin = tuple(syntax.Reference(name, 0) for name in (_IGNORED, START))
         compiled["%start"] = syntax.Rule(syntax.Sequence(begin), rules[START].position)
-        contexts = terminals.contexts
-        if self.placed_formats and contexts.automaton is not None:
+        context = terminals.contexts.automaton
+        if self.placed_formats and context is not None:
             self.refuse(
                 "tokens and `%json` beside a condition on the text around a terminal, which ignored text may have, too",
                 self.placed_formats[0].position,
             )
-        return syntax.Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton, self.placed_formats)
+        return syntax.Grammar(compiled, "%start", self.text, context, self.placed_formats)
 
     def _shortest(self, terminal: syntax.Expression, name: str) -> syntax.Expression:
-        """The texts of a lazy rule that do not begin with a shorter text of it."""
+        """Return the texts of a lazy rule that have no proper prefix in the rule."""
         if isinstance(terminal, syntax.Regular):
             return syntax.Regular(without_longer(terminal.automaton))
         if not isinstance(terminal, syntax.Characters):
@@ -143,14 +153,10 @@ class _Reader(TextCursor):
             self._raise(type(error), error.message, error.position)
 
     def _compiled(self, expression: syntax.Expression, terminals: Terminals) -> syntax.Expression:
-        """The expression of a rule with automata in place of strings and regular expressions."""
+        """Return the expression of a rule with automata in place of strings and regular expressions."""
         if isinstance(expression, syntax.Pattern):
             return terminals.compile(expression)
-        if isinstance(expression, syntax.Sequence | syntax.Alternatives):
-            return type(expression)(tuple(self._compiled(item, terminals) for item in expression.items))
-        if isinstance(expression, syntax.Repeat):
-            return syntax.Repeat(self._compiled(expression.item, terminals), expression.low, expression.high)
-        return expression
+        return syntax.with_items(expression, lambda item: self._compiled(item, terminals))
 
     def definitions(self) -> dict[str, syntax.Rule]:
         """Read the whole text and return the terminals that it defines."""
@@ -196,7 +202,6 @@ class _Reader(TextCursor):
         self._define(name[0], expression, begin, parameters)
 
     def _parameters(self, name: str, begin: int) -> tuple[str, ...]:
-        """The parameters of a template, behind the opening brace."""
         if self._in_terminal:
             self.fail(f"the terminal {name!r} has parameters; only rules, whose names are lower case, may", begin)
         found: dict[str, None] = {}
@@ -211,7 +216,7 @@ class _Reader(TextCursor):
         return tuple(found)
 
     def _listed(self, item: Callable[[], _Item], closing: str, begin: int) -> tuple[_Item, ...]:
-        """Read items with commas between them and the `closing` bracket; its absence is an error at `begin`."""
+        """Read items separated by commas, and the `closing` bracket. A missing bracket is an error at `begin`."""
         found: list[_Item] = []
         while not found or self.take(","):
             self.match(_ANY_SPACE)
@@ -279,7 +284,7 @@ class _Reader(TextCursor):
     # -- expressions ---------------------------------------------------------------------------------------------
 
     def sequence(self) -> syntax.Expression:
-        # A leading `|`, as in a list of alternatives one a line, stands for an empty one in Lark, too.
+        # A leading `|`, as in a list with one alternative per line, is an empty alternative in Lark too.
         items: list[syntax.Expression] = []
         while True:
             self._skip()
@@ -329,7 +334,7 @@ class _Reader(TextCursor):
         return reference
 
     def _json(self) -> syntax.Marker | None:
-        """A JSON value of the schema behind `%json`."""
+        """Read `%json` and the schema after it, or return None."""
         begin = self.position
         if not self.take("%json"):
             return None
@@ -345,7 +350,6 @@ class _Reader(TextCursor):
             self.fail(f"a JSON Schema, an object or a boolean, is expected after `%json`{why}")
 
     def _arguments(self, name: str, begin: int) -> tuple[syntax.Expression, ...]:
-        """The arguments of a template, behind the opening brace."""
         if self._in_terminal:
             self.fail(f"the template {name!r} inside a terminal", begin)
         self._deeper(begin)
@@ -354,7 +358,7 @@ class _Reader(TextCursor):
         return found
 
     def _terminal(self, expression: syntax.Expression) -> syntax.Expression:
-        """A terminal where it stands: in a rule, ignored text may follow it."""
+        """Return a terminal as part of a rule, where ignored text may follow it, or as part of another terminal."""
         return expression if self._in_terminal else syntax.Sequence((expression, syntax.Reference(_IGNORED, 0)))
 
     def _string(self, begin: int) -> syntax.Expression:
@@ -373,7 +377,7 @@ class _Reader(TextCursor):
         return syntax.Pattern(f"[{re.escape(text)}-{re.escape(end)}]", False, "", begin)
 
     def _unescaped(self, quoted: re.Match[str]) -> str:
-        """What a quoted text, which has just been matched, stands for."""
+        """Return the text that a quoted string, which has just been matched, stands for."""
         self.position = quoted.start(1)
         characters = []
         while self.position < quoted.end(1):
@@ -387,12 +391,12 @@ class _Reader(TextCursor):
             self.fail("missing '/'", begin)
         if "\n" in found[1] and "x" not in found[2]:
             self.fail("a line end in a regular expression without the flag x; write \\n", begin + found[0].index("\n"))
-        # Lark takes away one of two backslashes before a quote. The flag u says nothing: patterns are Unicode.
+        # Lark removes one of two backslashes before a quote. The flag u has no effect: patterns are Unicode.
         pattern = _BACKSLASHES.sub(lambda pair: r"\"" if pair[1] else pair[0], found[1])
         return syntax.Pattern(pattern, False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
 
     def _skip(self) -> None:
-        """White space and comments; outside groups, line ends only where an alternative follows."""
+        """Skip white space and comments. Outside groups, skip line ends only if an alternative follows."""
         if self._depth:
             self.match(_ANY_SPACE)
             return

@@ -1,6 +1,6 @@
-"""The terminals that `%import common.NAME` offers, as Lark text.
+"""Text of the Lark grammar that defines the terminals for `%import common.NAME`.
 
-They mean what those of Lark's own module `common` mean, also as parts of other terminals.
+The terminals match the same texts as those in Lark's own module `common`, also as parts of other terminals.
 """
 
 COMMON_TERMINALS = r"""

@@ -1,14 +1,15 @@
-r"""Conditions on the text around terminals of a Lark grammar: look-arounds, and where ignored text ends.
+r"""Conditions on the text around terminals of a Lark grammar: look-arounds, and the end of ignored text.
 
-Terminals with such a condition stand between two markers, characters that no text has. An automaton over texts with
-markers says where the conditions hold; the grammar is intersected with it, and the markers are taken out.
+A terminal with a condition stands between two *markers*, characters that no text contains. An automaton over texts with
+markers accepts the texts in which all conditions hold. The grammar is intersected with this automaton, and then the
+markers are erased.
 
-    KW: /if\b/   NAME: /[a-z]+/     «if»x is not accepted by the automaton: behind the marker » stands a letter
+    KW: /if\b/   NAME: /[a-z]+/     The automaton rejects «if»x, because a letter follows the marker ».
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from typing import NamedTuple
 
@@ -19,8 +20,7 @@ from grammar_workers.dfa.dfa import Dfa, complement, intersect
 from grammar_workers.dfa.reached import reached
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg import syntax
-from grammar_workers.languages.cfg.rtn import TransitionNetwork
-from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, determinize, determinize_rule, to_characters
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, determinize, to_characters
 from grammar_workers.languages.regex.parse import Node
 from grammar_workers.languages.regex.preferred import (
     CHOSEN,
@@ -34,38 +34,46 @@ from grammar_workers.languages.regex.preferred import (
 )
 from grammar_workers.options import Limits
 
+# The noncharacters U+FDD0 to U+FDEF, which Unicode reserves for internal use. A grammar with markers generates none of
+# them.
 MARKERS: Charset = ((0xFDD0, 0xFDEF),)
-"""Noncharacters: Unicode reserves them for uses inside of programs. A grammar that needs markers generates none."""
 
 
 class Contexts:
-    """Markers that have been given out, and the conditions on what stands between and around them."""
+    """Conditions on the text around the terminals of one Lark grammar, and the markers that enclose these terminals.
+
+    A marker is a character that no text of the grammar contains. A terminal with a condition (such as a look-ahead)
+    stands between two markers. A DFA over texts with markers accepts the texts in which all conditions hold.
+
+    Args:
+        limits: Bounds on states and on steps of work. If one is exceeded, LimitExceededError is raised.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._next = MARKERS[0][0]
         self._automata: list[Dfa] = []
 
     @property
-    def markers(self) -> Charset:
-        """The markers in use."""
-        return charset.make([(MARKERS[0][0], self._next - 1)]) if self._automata else charset.EMPTY
-
-    @property
     def automaton(self) -> Dfa | None:
-        """The automaton of the texts with markers in which every condition holds, or None without conditions."""
+        """DFA of the texts with markers in which every condition holds. None if there are no conditions.
+
+        Computing it may raise LimitExceededError.
+        """
         return intersect(self._automata, self._limits) if self._automata else None
 
     def marked(self, automaton: Dfa, tree: Node, *, shorter: bool) -> syntax.Expression:
-        """Mark a terminal that reads `automaton`, where `tree`, with its look-arounds, matches in the whole text.
+        """Put a terminal between two new markers, and store the condition that the text between them is a match.
 
         Args:
-            automaton: All texts that the terminal may take, and perhaps more.
-            tree: The terminal, with look-arounds as its only conditions.
-            shorter: True if it may also end before the preferred match does, as `wrong_texts` says.
+            automaton: DFA of a superset of the texts that the terminal matches.
+            tree: The terminal as a pattern whose only conditions are look-arounds.
+            shorter: True if a match may also be shorter than the one that a backtracking matcher prefers.
+
+        Returns:
+            Expression of the opening marker, a text of `automaton`, and the closing marker.
 
         Raises:
-            LimitExceededError: There are no more markers, or the automaton is too large.
+            LimitExceededError: All markers are in use, or the automaton is too large.
         """
         begin, end = self._markers()
         wrong = wrong_texts(tree, begin, end, self._limits, shorter=shorter) or RuleNfa([[]], [[]])
@@ -80,78 +88,98 @@ class Contexts:
         return syntax.Sequence((syntax.Marker(begin), syntax.Regular(automaton), syntax.Marker(end)))
 
     def _markers(self) -> tuple[int, int]:
-        if self._next + 1 > MARKERS[0][1]:
+        begin = MARKERS[0][0] + 2 * len(self._automata)
+        if begin + 1 > MARKERS[0][1]:
             most = (MARKERS[0][1] - MARKERS[0][0] + 1) // 2
             raise LimitExceededError(
                 f"more than {most} terminals have look-arounds or are ignored up to a character that other terminals "
                 "begin with; join some of them"
             )
-        self._next += 2
-        return self._next - 2, self._next - 1
+        return begin, begin + 1
 
 
 def wrong_texts(tree: Node, begin: int, end: int, limits: Limits, *, shorter: bool) -> RuleNfa | None:
-    """Return the texts in which the characters between two markers are not what a terminal takes.
+    """Return an automaton of the texts in which the characters between two markers are not a match of a terminal.
 
-    They are if they are the match that is preferred where they begin.
+    A marker is a character that no text of the grammar contains. The characters between the markers are a match if a
+    backtracking matcher, started at the opening marker, prefers to end at the closing marker (see `regex.preferred`).
 
     Args:
-        tree: The terminal, with look-arounds as its only conditions.
-        begin: The marker before the terminal.
-        end: The marker behind it.
-        limits: Bounds on states and steps.
-        shorter: As in `dynamic_complete`, they may also be the preferred match of a shorter text: where they meet the
-            conditions in the whole text and on their own, and no match that is shorter still comes before theirs.
+        tree: The terminal as a pattern whose only conditions are look-arounds.
+        begin: Code point of the marker before the terminal.
+        end: Code point of the marker after the terminal.
+        limits: Bounds on states and on steps of work. If one is exceeded, LimitExceededError is raised.
+        shorter: True if the characters may also be the match that the matcher prefers in a shorter text (Lark's lexer
+            `dynamic_complete`). They must then satisfy the conditions both in the whole text and in isolation, and no
+            shorter match may be preferred to them.
 
     Returns:
-        None where the text around never matters: `preferred_automaton` has the texts that are right.
+        The automaton over texts with markers. None if the text around the terminal never matters. Then the function
+        `regex.preferred.preferred_automaton` returns a DFA of exactly the matches.
     """
     matcher = Matcher(tree, limits)
     letters = [charset.subtract(charset.make(spans), MARKERS) for spans in spans_of(matcher.starts, matcher.letter_at)]
+    markers = charset.singles([begin]), charset.singles([end])
     first, last, matters = 0, 1, False
     wrong = RuleNfa([[], [(ALL, last)]], [[], []], {last})
     states = {_Place(Run((), matcher.begun.behinds)): first}
-
-    def lead(state: int, label: Charset, place: _Place) -> None:
-        if place.is_behind and CHOSEN not in (branch.instruction for branch in place.run.branches):
-            wrong.edges[state].append((label, last))
-        elif not place.is_behind or place.run.branches[0] != Branch(CHOSEN):
-            if place not in states:
-                states[place] = wrong.state()
-                places.append(place)
-            wrong.edges[state].append((label, states[place]))
-
     places = list(states)
     for place in places:
-        run, alone, is_behind = place
         state = states[place]
-        if alone is not None:
-            is_match_alone = is_match(alone)
-            behind = _Place(_marked(run, only_matches=shorter and is_match_alone), None, True)
-            lead(state, charset.make([(end, end)]), behind)
-            matters |= behind in states or is_match_alone != (behind.run.branches[:1] == (Branch(CHOSEN),))
-        else:
+        if place.alone is None:
             wrong.edges[state].append((MARKERS, state))
-            if not is_behind:
-                lead(state, charset.make([(begin, begin)]), _Place(matcher.begin(run.behinds), matcher.begun))
-            elif chosen_at_end(run.branches) != CHOSEN:
+            if place.is_behind and chosen_at_end(place.run.branches) != CHOSEN:
                 wrong.finals.add(state)
-        for letter, characters in enumerate(letters):
-            after = alone and matcher.after(alone, letter)
-            lead(state, characters, _Place(matcher.after(run, letter), after, is_behind))
+        for label, after in _following(place, matcher, letters, markers, shorter=shorter):
+            is_right = after.is_right
+            if place.alone is not None and after.is_behind:
+                matters |= is_right != is_match(place.alone)
+            if is_right is None and after not in states:
+                states[after] = wrong.state()
+                places.append(after)
+            if not is_right:
+                wrong.edges[state].append((label, states.get(after, last)))
     return wrong if matters else None
 
 
 class _Place(NamedTuple):
-    """Before a terminal (its `run` has no branches), inside of it (`alone` sees nothing before it) or behind it."""
+    """A state of the search for a terminal.
+
+    `run` matches the terminal in the whole text; before the terminal it has no branches. `alone` matches the terminal
+    in isolation; it is None outside the markers. `is_behind` is True after the closing marker.
+    """
 
     run: Run
     alone: Run | None = None
     is_behind: bool = False
 
+    @property
+    def is_right(self) -> bool | None:
+        """True if the characters between the markers are certainly a match, False if not. None: undecided so far."""
+        if not self.is_behind:
+            return None
+        chosen = [branch for branch in self.run.branches if branch.instruction == CHOSEN]
+        return None if chosen and self.run.branches[0] != Branch(CHOSEN) else bool(chosen)
+
+
+def _following(
+    place: _Place, matcher: Matcher, letters: list[Charset], markers: tuple[Charset, Charset], *, shorter: bool
+) -> Iterator[tuple[Charset, _Place]]:
+    """Yield the states after one more character, each with the characters that lead to it."""
+    run, alone, is_behind = place
+    if alone is not None:
+        yield markers[1], _Place(_marked(run, only_matches=shorter and is_match(alone)), None, True)
+    elif not is_behind:
+        yield markers[0], _Place(matcher.begin(run.behinds), matcher.begun)
+    for letter, characters in enumerate(letters):
+        yield characters, _Place(matcher.after(run, letter), alone and matcher.after(alone, letter), is_behind)
+
 
 def _marked(run: Run, *, only_matches: bool) -> Run:
-    """The run behind a terminal whose end is marked here; with `only_matches`, no longer match comes before it."""
+    """Return the run after a terminal whose end is marked here.
+
+    With `only_matches`, branches that would match a longer text are dropped.
+    """
     branches = []
     for branch in run.branches:
         if branch.instruction <= MATCH:
@@ -161,36 +189,18 @@ def _marked(run: Run, *, only_matches: bool) -> Run:
     return Run(tuple(branches), run.behinds)
 
 
-def erase(network: TransitionNetwork, markers: Charset, budget: Budget) -> None:
-    """Take the markers out of the texts of `network`; raises LimitExceededError."""
-    for number, automaton in enumerate(network.rules):
-        result = RuleNfa()
-        automaton.copy_into(result)
-        result.finals = set(automaton.finals)
-        for state, moves in enumerate(automaton.edges):
-            result.edges[state] = []
-            for label, target in moves:
-                if isinstance(label, int):
-                    result.edges[state].append((label, target))
-                    continue
-                if charset.intersect(label, markers):
-                    result.silent[state].append(target)
-                if kept := charset.subtract(label, markers):
-                    result.edges[state].append((kept, target))
-        network.rules[number] = determinize_rule(network.names[number], result, budget)
-
-
 def can_end_anywhere(automaton: Dfa, others: Many[Dfa], begins: Charset, budget: Budget) -> bool:
-    """Return whether ignored text may as well end before it is as long as possible.
+    """Return whether the grammar's language stays the same if ignored text may also be shorter than possible.
 
-    True if the language of the grammar is the same either way: a longer text would read ignored text of the same kind,
-    which may follow itself.
+    Lark's ignored text (`%ignore`) is as long as possible. This rule makes no difference in two cases. First, no
+    ignored text can be continued to a longer one. Second, no terminal and no other ignored text can begin with a
+    character that continues the ignored text, and two ignored texts in sequence are one ignored text.
 
     Args:
-        automaton: The ignored text.
-        others: The other ignored texts.
-        begins: The characters that terminals begin with.
-        budget: Where the steps are counted.
+        automaton: DFA of the ignored text.
+        others: DFAs of the other ignored texts.
+        begins: The characters with which terminals begin.
+        budget: Counts the steps of work. An exhausted budget raises LimitExceededError.
     """
     going_on = _characters_behind(automaton)
     if not going_on:
@@ -200,17 +210,23 @@ def can_end_anywhere(automaton: Dfa, others: Many[Dfa], begins: Charset, budget:
 
 
 def next_characters(automaton: Dfa, states: Iterable[int] = (0,)) -> Charset:
-    """Return the characters that `automaton` reads in these states; without any, those that its texts begin with."""
+    """Return the characters that a DFA can read in at least one of several states.
+
+    Args:
+        automaton: The DFA.
+        states: Numbers of the states. By default only the initial state: the result then has the first characters of
+            all texts.
+    """
     return charset.make((low, high) for state in states for low, high, _ in automaton.ranges(state))
 
 
 def _characters_behind(automaton: Dfa) -> Charset:
-    """The characters that can be read behind a whole text of `automaton`."""
+    """Return the characters that can be read after a whole text of `automaton`."""
     return next_characters(automaton, reached(automaton.ends, automaton.successors.__getitem__))
 
 
 def _follows_itself(automaton: Dfa, budget: Budget) -> bool:
-    """True if two texts of `automaton` in a row are one text of it."""
+    """Return whether the concatenation of two texts of `automaton` is always a text of `automaton`."""
 
     def following(pair: tuple[int, int]) -> set[tuple[int, int]]:
         budget.spend(len(automaton.starts))

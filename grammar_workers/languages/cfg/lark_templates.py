@@ -1,20 +1,26 @@
-"""Templates of a Lark grammar: `_separated{item, ","}` becomes a rule of its own for each list of arguments."""
+"""Expansion of the templates of Lark grammars. `_separated{item, ","}` becomes one rule for each list of arguments."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.cfg import syntax
 
+# Maximum number of rules from templates. It stops a template that uses itself with ever larger arguments.
 _MOST_RULES = 10_000
-"""The most rules that templates may become, so that one that uses itself with ever larger arguments ends."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """`name{parameters}: expression`, at `position` of the grammar."""
+    """Definition of a template in a Lark grammar: `name{parameters}: expression`.
+
+    Attributes:
+        parameters: Names of the parameters, in order.
+        expression: Body of the template, in which references to parameters stand for arguments.
+        position: Offset of the definition in the grammar text.
+    """
 
     parameters: tuple[str, ...]
     expression: syntax.Expression
@@ -22,26 +28,31 @@ class Definition:
 
 
 class Templates:
-    """Expands the templates that rules use.
+    """Expansion of the templates of a Lark grammar: a template becomes one rule for each different list of arguments.
 
     Args:
-        definitions: Templates by name.
-        deepest: The deepest nesting of templates in arguments.
+        definitions: Definitions of the templates by name.
+        deepest: Maximum nesting depth of templates in arguments: `a{b{c}}` has depth 2.
     """
 
     def __init__(self, definitions: Mapping[str, Definition], deepest: int) -> None:
         self._definitions = definitions
         self._deepest = deepest
-        self._names: dict[Hashable, str] = {}
+        self._names: dict[tuple[str, tuple[syntax.Expression, ...]], str] = {}
         self._depths: dict[str, int] = {}
         self._pending: list[tuple[str, Definition, dict[str, syntax.Expression]]] = []
 
     def expand(self, rules: Mapping[str, syntax.Rule]) -> dict[str, syntax.Rule]:
-        """Return `rules` without templates, and the rules that templates have become.
+        """Replace the uses of templates in the rules of a grammar by references to new rules. Call this method once.
 
-        Raises:
-            InvalidSpecificationError: A template is not defined, or has another number of parameters.
-            LimitExceededError: The templates become too many rules.
+        An undefined template or a wrong number of arguments raises InvalidSpecificationError. Too many rules, or
+        templates nested too deeply, raise LimitExceededError. Each error has the position in the grammar.
+
+        Args:
+            rules: Rules by name, which may use templates; not changed.
+
+        Returns:
+            Rules by name without templates: the given rules, and one rule for each template and list of arguments.
         """
         found = {name: syntax.Rule(self._filled(rule.expression, {}), rule.position) for name, rule in rules.items()}
         while self._pending:
@@ -50,16 +61,12 @@ class Templates:
         return found
 
     def _filled(self, expression: syntax.Expression, arguments: Mapping[str, syntax.Expression]) -> syntax.Expression:
-        """The expression with arguments for parameters and rules for templates."""
+        """Return the expression with arguments for parameters and rules for templates."""
         if isinstance(expression, syntax.Reference):
             return arguments.get(expression.name, expression)
-        if isinstance(expression, syntax.Sequence | syntax.Alternatives):
-            return type(expression)(tuple(self._filled(item, arguments) for item in expression.items))
-        if isinstance(expression, syntax.Repeat):
-            return syntax.Repeat(self._filled(expression.item, arguments), expression.low, expression.high)
         if isinstance(expression, syntax.Template):
             return self._used(expression, tuple(self._filled(each, arguments) for each in expression.arguments))
-        return expression
+        return syntax.with_items(expression, lambda item: self._filled(item, arguments))
 
     def _used(self, template: syntax.Template, arguments: tuple[syntax.Expression, ...]) -> syntax.Reference:
         definition = self._definitions.get(template.name)
@@ -72,7 +79,7 @@ class Templates:
                 f"the template {template.name!r} has {len(definition.parameters)} parameters, not {len(arguments)}",
                 position=template.position,
             )
-        key = (template.name, *map(_key, arguments))
+        key = (template.name, arguments)
         if key not in self._names:
             name = f"{template.name}{{{len(self._names)}}}"
             depth = 1 + max(
@@ -87,17 +94,3 @@ class Templates:
             self._depths[name] = depth
             self._pending.append((name, definition, dict(zip(definition.parameters, arguments, strict=True))))
         return syntax.Reference(self._names[key], template.position)
-
-
-def _key(expression: syntax.Expression) -> Hashable:
-    """Key of an argument, without its position in the grammar."""
-    if isinstance(expression, syntax.Reference):
-        return expression.name
-    if isinstance(expression, syntax.Pattern):
-        return (expression.value, expression.is_plain, expression.flags)
-    if isinstance(expression, syntax.Sequence | syntax.Alternatives):
-        return (type(expression), *map(_key, expression.items))
-    if isinstance(expression, syntax.Repeat):
-        return (expression.low, expression.high, _key(expression.item))
-    assert isinstance(expression, syntax.Characters | syntax.Marker)
-    return expression

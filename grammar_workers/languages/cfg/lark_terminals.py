@@ -1,10 +1,11 @@
-r"""Terminals of a Lark grammar: each becomes one regular expression of Python's, put together as Lark does it.
+"""Compiler of the terminals of a Lark grammar. As in Lark, each one becomes a regular expression for Python's `re`.
 
     A: "x" | B+           (?:(?:[0-9])+|x)    alternatives by width, the widest first
     B: "0".."9"
 
-A matcher that tries the branches of this expression in order decides which texts are the terminal: `/".*?"/` ends at
-the next quote, and `/a|ab/` is never `ab`. Conditions at its edges are judged in the whole text (`lark_context`).
+A terminal matches the text that a backtracking matcher prefers, because alternatives are tried in order. So `/".*?"/`
+ends at the next quote, and `/a|ab/` never matches `ab`. Look-arounds at the beginning or end of a terminal see the
+whole text (`lark_context`).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from grammar_workers.languages.regex.python_dialect import read_python, without_
 from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 
+# Prefix of the names of terminals of Lark's module `common`.
 COMMON = "common."
-"""Prefix of the names of terminals of Lark's module `common`."""
 
+# A function that raises an error of the given type, with a message and a position in the grammar.
 Fail = Callable[[type[GrammarError], str, int], NoReturn]
-"""Raises an error of this type with a message and a position in the grammar."""
 
 _Result = TypeVar("_Result")
 _OPERATORS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
@@ -47,13 +48,14 @@ _OPERATORS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """A part of a terminal as Lark holds it: a plain text or a regular expression, and flags for all of it.
+    """Lark terminal, or a part of one, as one text or one regular expression.
 
     Attributes:
         value: The text, or the regular expression.
-        is_plain: True if `value` is the text itself.
-        flags: Letters of Python's `re`.
-        places: (offset in `value`, position in the grammar) of each leaf, in order.
+        is_plain: True if `value` is the text itself, False if it is a regular expression.
+        flags: Flags of Python's `re` that apply to all of `value`, as letters. Example: `i`.
+        places: Pairs (offset in `value`, position in the grammar text), one for each string or pattern from which
+            `value` was made, in order.
     """
 
     value: str
@@ -62,47 +64,66 @@ class Joined:
     places: tuple[tuple[int, int], ...]
 
     def regex(self) -> Joined:
-        """Return the part as a regular expression without flags."""
+        """Return this part as a regular expression that includes its flags: `(?i:a)` for `a` with the flag `i`."""
         opening = "".join(f"(?{flag}:" for flag in self.flags)
         value = re.escape(self.value) if self.is_plain else self.value
         places = tuple((offset + len(opening), position) for offset, position in self.places)
         return Joined(opening + value + ")" * len(self.flags), False, "", places)
 
     def place(self, offset: int) -> int:
-        """Return the position in the grammar of what stands at `offset` in `value`."""
+        """Return the position in the grammar text from which a character of `value` comes.
+
+        Args:
+            offset: Index of the character in `value`.
+        """
         found = [(begin, position) for begin, position in self.places if begin <= offset] or [self.places[0]]
         return found[-1][1] + max(offset - found[-1][0], 0)
 
 
 class Terminals:
-    """The terminals of one grammar, joined and compiled when they are asked for.
+    """Compiler of the terminals of one Lark grammar. A terminal is compiled when it is first used.
 
     Args:
-        definitions: Terminals by name.
+        definitions: Definitions of the terminals by name.
         limits: Bounds on one terminal.
-        fail: Raises an error at a position.
+        fail: Function that raises an error. It takes the error type, the message, and the position in the grammar.
+
+    Attributes:
+        contexts: Conditions on the text around the compiled terminals (such as look-arounds), and the reserved
+            characters that mark these terminals.
     """
 
     def __init__(self, definitions: Mapping[str, syntax.Rule], limits: Limits, fail: Fail) -> None:
         self._definitions = definitions
         self._limits = limits
         self._fail = fail
-        self._contexts = Contexts(limits)
+        self.contexts = Contexts(limits)
         self._joined: dict[str, Joined | None] = {}
         self._begins: Charset = charset.EMPTY
 
-    @property
-    def contexts(self) -> Contexts:
-        """The markers and conditions of the terminals that have been compiled."""
-        return self._contexts
-
     def check(self, names: Iterable[str]) -> None:
-        """Read terminals that rules need not use; raises GrammarError with a position."""
+        """Parse terminals, so that errors are found even in terminals that no rule uses.
+
+        A malformed or too large terminal raises GrammarError with its position.
+
+        Args:
+            names: Names of the terminals, which must be defined.
+        """
         for name in names:
             self._tree(self._named(syntax.Reference(name, self._definitions[name].position)))
 
     def compile(self, expression: syntax.Expression) -> syntax.Expression:
-        """Compile a terminal that rules use; raises GrammarError with its position."""
+        """Compile a terminal that a rule uses.
+
+        A malformed, unsupported or too large terminal raises GrammarError with its position.
+
+        Args:
+            expression: Reference to the terminal, or the string or pattern that the rule itself contains.
+
+        Returns:
+            Expression of the texts that the terminal matches: characters or a DFA. If the text around the terminal
+            matters, marker characters enclose it (see `Contexts`).
+        """
         joined = self._join(expression)
         if joined.is_plain and not joined.flags.strip("i"):
             found = syntax.literal(joined.value, ignore_case=bool(joined.flags))
@@ -116,7 +137,18 @@ class Terminals:
         return syntax.Regular(compiled.automaton)
 
     def ignored(self, expressions: list[syntax.Expression]) -> syntax.Expression:
-        """Compile what may stand between terminals, after all of these; raises GrammarError with its position."""
+        """Compile the text that may stand between terminals (`%ignore`).
+
+        Call this method after all terminals are compiled. A malformed, unsupported or too large terminal raises
+        GrammarError with its position.
+
+        Args:
+            expressions: The ignored terminals.
+
+        Returns:
+            Expression that matches any number of ignored texts. If `expressions` is empty, it matches only the empty
+            text.
+        """
         if not expressions:
             return syntax.EMPTY
         found = [(joined, self._automaton(joined)) for joined in map(self._join, expressions)]
@@ -168,7 +200,7 @@ class Terminals:
                 f"the terminal {name!r} needs itself; only rules, whose names are lower case, may", reference.position
             )
         if name.startswith(COMMON):
-            # It stands in a grammar that nobody wrote.
+            # Its definition is built in, so errors get the position of the reference.
             return dataclasses.replace(joined, places=((0, reference.position),))
         return joined
 
@@ -187,7 +219,7 @@ class Terminals:
             places += [(length + offset, position) for offset, position in part.places]
             values.append(part.value)
             length += len(part.value)
-            # Each character of a pattern takes a handful of characters at most; references may double the length.
+            # A character of a pattern is written with a few characters at most. References may double the length.
             most = 16 * self._limits.max_pattern_characters
             if length > most or len(places) > most:
                 self._fail(
@@ -199,7 +231,7 @@ class Terminals:
         return Joined("".join(values), False, "", tuple(places))
 
     def _order(self, joined: Joined) -> tuple[float, float, int]:
-        """Sort key of alternatives, as in Lark: a shorter one hides no longer one."""
+        """Return the sort key of an alternative, as in Lark: wider alternatives precede narrower ones."""
         if joined.is_plain:
             low = high = float(len(joined.value))
         else:
@@ -215,10 +247,10 @@ class Terminals:
         return self._placed(joined, lambda pattern: _compiled(pattern, self._limits))
 
     def _marked(self, joined: Joined, compiled: _Compiled, *, shorter: bool) -> syntax.Expression:
-        return self._placed(joined, lambda _: self._contexts.marked(compiled.automaton, compiled.tree, shorter=shorter))
+        return self._placed(joined, lambda _: self.contexts.marked(compiled.automaton, compiled.tree, shorter=shorter))
 
     def _placed(self, joined: Joined, work: Callable[[str], _Result]) -> _Result:
-        """Do work on a part as a regular expression; its errors get the position in the grammar."""
+        """Call `work` on a part as a regular expression. Errors get the position in the grammar."""
         regex = joined.regex()
         try:
             return work(regex.value)
@@ -228,7 +260,7 @@ class Terminals:
 
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
-    """The texts that a terminal takes, and some more if the text around matters (`is_conditional`)."""
+    """The texts that a terminal matches; a superset of them if the surrounding text matters (`is_conditional`)."""
 
     automaton: Dfa
     tree: parse.Node

@@ -1,11 +1,15 @@
-"""Left recursion, direct or mutual, turned into repetition: the left-corner transform on automata.
+"""Elimination of left recursion, direct or mutual: the left-corner transform on automata.
 
     sum: sum "+" term | term      becomes      sum: term ("+" term)*
 
-A rule A that begins with itself through the rules C = {A, B, ...} is matched by first matching something of a rule of C
-that begins otherwise, and then, whenever a rule B of C is complete, going on with what follows B at the beginning of a
-rule of C; when the complete rule is A, the text may end. So A becomes one automaton made of a copy of each rule of C.
-Needs rules that match no empty text (`network.remove_empty_texts`).
+Let C be the set of the rules through which a rule A begins with itself, A included. A becomes one automaton that
+contains a copy of each rule of C:
+
+- It starts in all rules of C, with moves that are not calls of rules of C.
+- After a text of a rule B of C, it continues in each rule of C that begins with a call of B, after this call.
+- After a text of A, it may end.
+
+Precondition: no called rule matches the empty text (`rtn.remove_empty_texts`).
 """
 
 from __future__ import annotations
@@ -18,7 +22,16 @@ from grammar_workers.languages.cfg.scc import components
 
 
 def remove_left_recursion(network: TransitionNetwork, budget: Budget) -> None:
-    """Rewrite every rule that can begin with itself and is still called afterwards."""
+    """Rewrite every rule that can begin with itself, directly or through other rules. The language does not change.
+
+    For example, `sum: sum "+" term | term` becomes `sum: term ("+" term)*`. A rule that becomes too large raises
+    LimitExceededError.
+
+    Args:
+        network: Automata of all rules of a grammar; the rules are replaced in place. No called rule may match the empty
+            text. Rules that are no longer called are replaced by automata that match nothing.
+        budget: Counts the steps of work.
+    """
     begins = [
         list(dict.fromkeys(label for label, _ in automaton.edges[0] if isinstance(label, int)))
         for automaton in network.rules
@@ -38,7 +51,7 @@ def remove_left_recursion(network: TransitionNetwork, budget: Budget) -> None:
         return rewritten[number].calls()
 
     called = reached([network.start], calls)
-    # What is only begun with, and never called otherwise, lives on inside the others.
+    # Rules that are only called at the beginning of other rules are now contained in these rules.
     for number in range(len(rewritten)):
         if number not in called:
             rewritten[number] = RuleNfa([[]], [[]], set())
@@ -50,7 +63,7 @@ def _rewritten(network: TransitionNetwork, number: int, component: frozenset[int
     result.state()
     bases = {each: network.rules[each].copy_into(result) for each in component}
     budget.spend(len(result))
-    # What may follow a complete rule at the beginning of another.
+    # For each rule, the states after a call of it at the beginning of a rule of the component.
     after: dict[int, list[int]] = {each: [] for each in component}
     for each, base in bases.items():
         for label, target in network.rules[each].edges[0]:

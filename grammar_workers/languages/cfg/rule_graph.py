@@ -1,13 +1,13 @@
-"""The byte automaton of a recursive grammar: states of all rules in one table, with calls between rules.
+"""Byte automaton of a recursive grammar: the states of all rules in one table, with calls between rules.
 
     list: "[" (item ("," item)*)? "]"        item: list | "x"
 
     list  1 -'['-> 2;  2 -']'-> 4;  2 calls item, returns to 3;  3 -','-> 5;  3 -']'-> 4;  5 calls item, ...;  4 final
-    item  6 -'x'-> 7;  6 calls list, returns to 0 (nothing is left to do in item: no return address is kept);  7 final
+    item  6 -'x'-> 7;  6 calls list, returns to 0 (a tail call: no return state is pushed);  7 final
 
-Unlike a `PushdownAutomaton` it may be ambiguous: a state may move on a byte, call several rules and be final, all at
-once. So what has been read is a *set* of stacks (`stacks`). No called rule matches the empty text and no rule calls
-itself before its first byte, so following calls always comes to an end.
+A rule graph may be ambiguous: one state may move on a byte, call several rules and also be final. So the recognizer's
+state after a text is a *set* of stacks (module `stacks`). No called rule matches the empty text, and no rule calls
+itself before its first byte. So only finitely many calls follow each other without a byte between them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,30 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 from numpy.typing import NDArray
 
+# The target of a missing move.
 DEAD = -1
+# The state at the bottom of all stacks: the whole text has been read.
 END = 0
-"""The state below all stacks: everything has been read."""
 
+# Number of integers before the arrays: states, rows, columns, calls, the first state, and a reserved one (0).
 _HEADER = 6
-"""Integers before the arrays: states, rows, classes, calls, the first state, and one that is reserved (0)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RuleGraph:
-    """`classes` uint8 [256]: the column of each byte. `rows` int32 [r, columns]: target states or -1; `row_of` int32
-    [states]. `final` uint8 [states]: the rule may end here.
-    `calls` int32 [k, 3], sorted: calling state, first state of the rule, state to return to (0: straight to the
-    caller). State 0 is END; reading begins in state `first`.
+    """Byte automaton of a recursive grammar: the states of all rules in one table, with calls between rules.
+
+    Bytes that no state distinguishes share a column of the table. States with equal moves share a row. State 0 is END:
+    the whole text has been read.
+
+    Attributes:
+        classes: Column of each byte, uint8 [256].
+        rows: Next state for each row and column, int32 [rows, columns]; -1 if the byte cannot follow.
+        row_of: Row of each state, int32 [states].
+        final: 1 for each state in which its rule may end, else 0, uint8 [states].
+        calls: One row per call, int32 [calls, 3], sorted: calling state, first state of the called rule, and state in
+            which the caller continues. 0 in the last column is a tail call: the caller ends with the called rule.
+        first: State in which reading begins.
     """
 
     classes: NDArray[np.uint8]
@@ -45,10 +55,11 @@ class RuleGraph:
 
     @property
     def nbytes(self) -> int:
+        """Size of all arrays in bytes."""
         return sum(each.nbytes for each in (self.classes, self.rows, self.row_of, self.final, self.calls))
 
     def to_bytes(self) -> bytes:
-        """The sizes (int64), then the arrays, little-endian."""
+        """Serialize the graph for `from_bytes`: six int64 integers and then the arrays, all little-endian."""
         sizes = [len(self.row_of), *self.rows.shape, len(self.calls), self.first, 0]
         head = np.array(sizes, "<i8").tobytes()
         wide = [each.astype("<i4").tobytes() for each in (self.rows, self.row_of, self.calls)]
@@ -56,7 +67,14 @@ class RuleGraph:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RuleGraph:
-        """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless it is a graph that can be walked."""
+        """Deserialize and validate a graph. Malformed data raises ValueError.
+
+        Args:
+            data: Bytes in the format of `to_bytes`.
+
+        Returns:
+            The graph. Its arrays do not share memory with `data`.
+        """
         _require(len(data) >= 8 * _HEADER, "truncated")
         states, rows, columns, calls, first, reserved = np.frombuffer(data, "<i8", _HEADER).tolist()
         _require(0 < states < 1 << 31 and 0 < rows < 1 << 31 and 0 < columns <= 256, "sizes")
@@ -83,7 +101,12 @@ class RuleGraph:
         return graph
 
     def validate(self) -> None:
-        """Raise ValueError unless every index fits, nothing is called for ever, and every state can come to an end."""
+        """Check the invariants of the graph.
+
+        Raises:
+            ValueError: An index is out of range, calls form a cycle, a called rule may match the empty text, or the end
+                of a rule cannot be reached from one of its states.
+        """
         states, columns = len(self.row_of), self.rows.shape[1]
         _require(int(self.classes.max()) < columns, "classes")
         _require(int(self.rows.min()) >= DEAD and int(self.rows.max()) < states, "rows")
@@ -108,12 +131,17 @@ class RuleGraph:
 
     @functools.cached_property
     def endings(self) -> dict[int, tuple[int, tuple[int, ...]]]:
-        """State -> bytes of the shortest way to the end of its rule, and its first step.
+        """Length and first step of the shortest path from each state to the end of its rule.
 
-        The step is () at the end, (byte, state) or (0, first state of a called rule, state to return to). Knuth's
-        generalisation of Dijkstra's algorithm (1977); states from which no end can be reached are absent.
+        Each key is a state. Each value is a pair: the number of bytes on the path, and its first step. The step is
+
+        - () in a final state,
+        - (byte, next state) to read a byte,
+        - (0, first state of the called rule, state after the call) to call a rule.
+
+        States from which their rule cannot end are absent. The algorithm is Dijkstra's, as Knuth generalized it (1977).
         """
-        # Who may get a shorter way when `state` gets one: (source, step).
+        # For each state, the (source, step) pairs whose cost can be computed once the cost of the state is known.
         users: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
         byte_of = {int(column): byte for byte, column in reversed(list(enumerate(self.classes.tolist())))}
         steps_of_row: list[list[tuple[int, int]]] = []

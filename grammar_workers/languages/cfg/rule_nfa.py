@@ -1,4 +1,4 @@
-"""The automaton of one rule: moves over characters and calls of other rules; subset construction and minimisation."""
+"""Automaton of one grammar rule, and its determinization. A move of the automaton reads a character or calls a rule."""
 
 from __future__ import annotations
 
@@ -18,21 +18,30 @@ from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.syntax import RuleName
 
+# Cost of one closure, in moves.
 _CLOSURE_MOVES = 24
-"""A closure takes as long as so many moves that are united."""
+# Number of table entries that count as one budget step.
 _CELLS_PER_STEP = 16
-"""Entries of a table that count as one step."""
 
+# The label of a move: a set of characters, one of which is read, or the number of a rule, a text of which is read.
 Label = Charset | int
-"""The letter of a move: one character of a set, or a text of the rule with this number."""
 
 
 @dataclasses.dataclass
 class RuleNfa:
-    """`edges[state]` are (label, target), `silent[state]` targets without a text; reading begins in state 0.
+    """Nondeterministic automaton of one grammar rule. A move reads a character, calls a rule, or is silent.
 
-    Deterministic ones (from `determinize`) have no silent moves, disjoint character sets, at most one move per rule and
-    state, and every state is reachable and, but for state 0, leads to a final one if all calls can be completed.
+    Reading begins in state 0. An automaton that `determinize` returned has these properties:
+
+    - It has no silent moves.
+    - The character sets of one state are disjoint, and one state calls a rule at most once.
+    - State 0 leads to every state. Every state except state 0 leads to a final state.
+
+    Attributes:
+        edges: Moves of each state as pairs (label, next state). A label is a set of characters, one of which is read,
+            or the number of a called rule.
+        silent: For each state, the states that it reaches by one move that reads nothing.
+        finals: States in which the rule may end.
     """
 
     edges: list[list[tuple[Label, int]]] = dataclasses.field(default_factory=list)
@@ -43,37 +52,62 @@ class RuleNfa:
         return len(self.edges)
 
     def state(self) -> int:
-        """A new state."""
+        """Append a state without moves, and return its number."""
         self.edges.append([])
         self.silent.append([])
         return len(self.edges) - 1
 
     def calls(self) -> list[int]:
-        """The numbers of the rules that it calls, each once, in order."""
+        """Return the numbers of the rules that the automaton calls, each once, in the order of the first occurrence."""
         return list(dict.fromkeys(label for moves in self.edges for label, _ in moves if isinstance(label, int)))
 
     def copy_into(self, other: RuleNfa) -> int:
-        """Append all states to `other` and return the number that state 0 got."""
+        """Append copies of all states and moves to another automaton. The copies are not final.
+
+        Args:
+            other: The automaton to extend.
+
+        Returns:
+            Number of the copy of state 0. The copy of state i has this number plus i.
+        """
         base = len(other)
         other.edges += [[(label, base + target) for label, target in moves] for moves in self.edges]
         other.silent += [[base + target for target in targets] for targets in self.silent]
         return base
 
     def ends(self, state: int) -> bool:
-        """True if a deterministic automaton ends in `state` whatever follows: final, and nothing leaves it."""
+        """Return whether a state is final and has no moves, so that the rule must end in it.
+
+        Args:
+            state: Number of a state of this automaton, which must be deterministic.
+        """
         return state in self.finals and not self.edges[state]
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
-        """All states reached without a text."""
+        """Return the given states, and all states that they reach by silent moves.
+
+        Args:
+            states: Numbers of the given states.
+        """
         return frozenset(reached(states, self.silent.__getitem__))
 
 
 class TooLargeError(Exception):
-    """A construction that outgrew the states or steps that the caller allowed."""
+    """A construction needs more states or steps of work than its caller allows."""
 
 
 def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: int | None = None) -> RuleNfa:
-    """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
+    """Return the minimal deterministic automaton of a rule. The call of a rule counts as one letter, like a character.
+
+    An exhausted budget raises LimitExceededError. A construction that exceeds `max_states` or `max_steps` raises
+    TooLargeError.
+
+    Args:
+        source: Any automaton of a rule; not changed.
+        budget: Counts the steps of work.
+        max_states: Maximum number of states before minimization.
+        max_steps: Maximum number of steps of work. None: as many as the budget has left.
+    """
     labels = {label for moves in source.edges for label, _ in moves}
     charsets = [label for label in labels if not isinstance(label, int)]
     # Letters: classes of characters from 0 on, then the called rules.
@@ -84,12 +118,25 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
     letters: dict[Label, list[int]] = {rule: [many + number] for number, rule in enumerate(called)}
     letters.update(classes.items())
     edges = [[(letters[label], target) for label, target in moves] for moves in source.edges]
+    moves, finals = _subsets(source, edges, budget, max_states, max_steps)
+    return _minimal(moves, finals, spans_of(starts, letter_at), called, budget)
+
+
+def _subsets(
+    source: RuleNfa,
+    edges: list[list[tuple[list[int], int]]],
+    budget: Budget,
+    max_states: int,
+    max_steps: int | None,
+) -> tuple[list[dict[int, int]], set[int]]:
+    """Return the moves of each set of states, by letter, and the final sets; `edges` are the moves of `source`."""
     begun = budget.steps
     first = source.closure([0])
     ids = {first: 0}
     subsets = [first]
     moves: list[dict[int, int]] = []
-    # Moves that were united, and closures. They are paid for at the end: `max_steps` decides about inlining alone.
+    # Number of united moves, with the cost of closures. It is charged at the end, so that it does not count for
+    # `max_steps`, which only decides about inlining.
     united = 0
     for subset in subsets:
         targets: dict[int, set[int]] = {}
@@ -117,14 +164,13 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
             row[letter] = closed[key]
         moves.append(row)
     budget.spend(united // 4)
-    finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
-    return _minimal(moves, finals, spans_of(starts, letter_at), called, budget)
+    return moves, {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
 
 
 def _minimal(
     moves: list[dict[int, int]], finals: set[int], spans: list[list[tuple[int, int]]], called: list[int], budget: Budget
 ) -> RuleNfa:
-    """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
+    """Return the minimal automaton without dead states; `moves` maps letters to states, for each state."""
     used = sorted({letter for row in moves for letter in row})
     budget.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
     column = {letter: number for number, letter in enumerate(used)}
@@ -156,7 +202,11 @@ def _minimal(
 
 
 def to_characters(automaton: RuleNfa) -> Dfa:
-    """A deterministic automaton without calls as one over characters."""
+    """Return a minimal DFA over characters for a rule that calls no rules.
+
+    Args:
+        automaton: Deterministic automaton of the rule. A call in it raises AssertionError.
+    """
     starts, letter_at, letters = letters_of(
         label for moves in automaton.edges for label, _ in moves if not isinstance(label, int)
     )
@@ -170,7 +220,18 @@ def to_characters(automaton: RuleNfa) -> Dfa:
 
 
 def determinize_rule(name: RuleName, source: RuleNfa, budget: Budget) -> RuleNfa:
-    """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
+    """Return the minimal deterministic automaton of a rule. Errors name the rule.
+
+    An exhausted budget also raises LimitExceededError.
+
+    Args:
+        name: Name and position of the rule, for the error.
+        source: The automaton of the rule; not changed.
+        budget: Counts the steps of work. Its `limits.max_regex_states` bounds the number of states before minimization.
+
+    Raises:
+        LimitExceededError: The rule needs too many states. The error has the name and the position of the rule.
+    """
     most = budget.limits.max_regex_states
     with name.limits():
         try:

@@ -1,10 +1,17 @@
-"""Strongly connected components of a graph (Tarjan, 1972), without recursion."""
+"""Strongly connected components of a directed graph (Tarjan, 1972), computed without recursion."""
 
 from __future__ import annotations
 
 
 def components(graph: list[list[int]]) -> list[list[int]]:
-    """The components of the graph with the edges node -> graph[node], each after all that it leads to."""
+    """Return the strongly connected components of a directed graph in reverse topological order.
+
+    Args:
+        graph: `graph[node]` lists the successors of `node`. Nodes are numbered from 0 to len(graph) - 1.
+
+    Returns:
+        The nodes of each component. A component comes after all other components that can be reached from it.
+    """
     order: dict[int, int] = {}
     lowest: dict[int, int] = {}
     open_nodes: list[int] = []

@@ -1,6 +1,4 @@
-"""What the readers of both notations share: a position in a grammar text, with errors that say where, and the parts of
-expressions that are written alike.
-"""
+"""Base class of the readers of GBNF and Lark: the reading position, errors, and the syntax common to both notations."""
 
 from __future__ import annotations
 
@@ -11,28 +9,40 @@ from typing import ClassVar, NoReturn
 from grammar_workers import tag_formats as formats
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.cfg import syntax
-from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
+from grammar_workers.scalar_values import has_surrogate, is_scalar_value
 
+# Maximum count of a repetition. `Limits` bounds the cost of repetitions.
 MOST_REPEATS = 1 << 20
-"""The largest count that a repetition may name; `Limits` bounds what it may cost."""
 
 _SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _TOKEN = re.compile(r"(!?)(?=<)(?:<\[([^\]\n]*)\]>|(<[^>\n]+>))")
 _TOKEN_IDS = re.compile(r"\*|[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*")
+# Number of hexadecimal digits of each kind of escape.
 _WIDTHS = {"x": 2, "u": 4, "U": 8}
-"""Hexadecimal digits of escapes."""
 
 
 class TextCursor:
-    """A position that moves from left to right. All error positions are character offsets into the text."""
+    """Reader of a grammar text, with a position that moves forward. Base class of the readers of GBNF and Lark.
 
+    Methods that read raise InvalidSpecificationError for malformed text, UnsupportedFeatureError for unsupported
+    syntax, and LimitExceededError. The errors have a position: a character offset in the text.
+
+    Args:
+        text: The grammar text. A NUL character raises InvalidSpecificationError.
+        limits: `max_nesting` bounds how deep groups are nested.
+
+    Attributes:
+        text: The argument `text`.
+        position: Offset of the next character to read.
+    """
+
+    # The character that each escape letter stands for; hexadecimal escapes are not listed.
     escapes: ClassVar[Mapping[str, str]]
-    """What a character behind a backslash stands for, beside those with hexadecimal digits."""
+    # True if a backslash before any other character is a backslash. False if it is an error.
     keeps_unknown_escapes: ClassVar[bool]
-    """Whether a backslash before any other character is just that, or an error."""
+    # Operators of other dialects -> the advice in the error that rejects them.
     refused: ClassVar[Mapping[str, str]] = {}
-    """Signs of other dialects -> the advice in the error that refuses them."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:
@@ -46,26 +56,45 @@ class TextCursor:
 
     @property
     def placed_formats(self) -> tuple[syntax.PlacedFormat, ...]:
-        """What the markers stand for that have been given out, in order."""
+        """Tokens and JSON values that the grammar mentions. Element i is what the placeholder number i stands for."""
         return tuple(placed for _, placed in self._formats.values())
 
     @property
     def at_end(self) -> bool:
+        """True if the whole text has been read."""
         return self.position >= len(self.text)
 
     def peek(self, many: int = 1) -> str:
-        """The next characters, fewer (or none) at the end of the text."""
+        """Return the next characters without advancing.
+
+        Args:
+            many: Number of characters. Fewer are returned at the end of the text.
+        """
         return self.text[self.position : self.position + many]
 
     def take(self, text: str) -> bool:
-        """Move behind `text` if it comes next."""
+        """Advance past a fixed text if it comes next.
+
+        Args:
+            text: The fixed text.
+
+        Returns:
+            True if the text came next. If False, the position is unchanged.
+        """
         if self.text.startswith(text, self.position):
             self.position += len(text)
             return True
         return False
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Move behind what `pattern` matches here."""
+        """Advance past the match of a pattern at the current position.
+
+        Args:
+            pattern: The pattern.
+
+        Returns:
+            The match. None if the pattern does not match here; the position is then unchanged.
+        """
         found = pattern.match(self.text, self.position)
         if found:
             self.position = found.end()
@@ -74,17 +103,33 @@ class TextCursor:
     # -- expressions ---------------------------------------------------------------------------------------------
 
     def sequence(self) -> syntax.Expression:
-        """What stands between two bars, with the space before it."""
+        """Read one alternative: the expression up to the next bar, closing bracket or end.
+
+        Subclasses implement this method. Here it raises NotImplementedError.
+        """
         raise NotImplementedError
 
     def alternatives(self) -> syntax.Expression:
+        """Read one or more expressions that are separated by bars.
+
+        Returns:
+            The expression that matches a text if at least one of the expressions matches it.
+        """
         branches = [self.sequence()]
         while self.take("|"):
             branches.append(self.sequence())
         return branches[0] if len(branches) == 1 else syntax.Alternatives(tuple(branches))
 
     def group(self, closing: str, begin: int) -> syntax.Expression:
-        """What stands in brackets, behind the opening one at `begin`."""
+        """Read the rest of a bracketed expression, after its opening bracket.
+
+        Args:
+            closing: The closing bracket, which is read, too. If it is missing, InvalidSpecificationError is raised.
+            begin: Offset of the opening bracket, for errors.
+
+        Returns:
+            The expression inside the brackets.
+        """
         self._deeper(begin)
         inner = self.alternatives()
         if not self.take(closing):
@@ -98,9 +143,13 @@ class TextCursor:
             self._exceed(f"groups nested deeper than {self._limits.max_nesting} (fixed limit max_nesting)", begin)
 
     def token(self) -> syntax.Marker | None:
-        """A token by its text, as in `<think>`, or by ids, as in `<[17]>`, `<[1,5-9]>`, `<[^17]>` and `<[*]>`.
+        """Read a reference to a token of the vocabulary.
 
-        None where no `<` or `!<` comes next, which stands for any token but these.
+        A reference has the token's text, `<think>`, or token IDs: `<[17]>`, `<[1,5-9]>`. `<[*]>` is any token, and
+        `<[^17]>` any token except 17. A preceding `!` means any token except the listed ones.
+
+        Returns:
+            The marker (reserved character) that stands for the token. None if no such reference comes next.
         """
         begin = self.position
         if not (found := self.match(_TOKEN)):
@@ -125,7 +174,13 @@ class TextCursor:
         )
 
     def marker(self, text: str, format_: formats.Format, position: int) -> syntax.Marker:
-        """The character that stands for a format, which the grammar writes as `text`, wherever it does."""
+        """Return the marker (reserved character) that stands for a token or JSON value.
+
+        Args:
+            text: The token or JSON value as the grammar writes it. The same `text` always gets the same marker.
+            format_: The structural-tag format for which the marker stands.
+            position: Offset of `text` in the grammar.
+        """
         self._formats.setdefault(
             text, (syntax.FIRST_FORMAT + len(self._formats), syntax.PlacedFormat(format_, position))
         )
@@ -134,7 +189,15 @@ class TextCursor:
         return syntax.Marker(self._formats[text][0])
 
     def reference(self, name: re.Pattern[str]) -> syntax.Reference:
-        """The name of a rule."""
+        """Read the name of a rule.
+
+        Args:
+            name: Pattern of valid names. If it does not match here, InvalidSpecificationError is raised, or
+                UnsupportedFeatureError if an operator of another dialect comes next.
+
+        Returns:
+            The reference to the rule.
+        """
         begin = self.position
         found = self.match(name)
         if not found:
@@ -145,13 +208,30 @@ class TextCursor:
         return syntax.Reference(found[0], begin)
 
     def simple_repeat(self) -> tuple[int, int | None] | None:
-        """The counts of `*`, `+` and `?`."""
+        """Read `*`, `+` or `?`, if one of them comes next.
+
+        Returns:
+            Pair of the smallest and the largest number of repetitions: `*` (0, None), `+` (1, None), `?` (0, 1). A
+            largest number of None means no maximum. None instead of a pair if none of the signs comes next.
+        """
         bounds = _SIMPLE_REPEATS.get(self.peek())
         self.position += bounds is not None
         return bounds
 
     def bounds(self, low: str, high: str | None, position: int) -> tuple[int, int | None]:
-        """The counts of a repetition (None: no maximum)."""
+        """Convert the bounds of a repetition to integers.
+
+        Bounds in the wrong order raise InvalidSpecificationError. A bound above `MOST_REPEATS` raises
+        LimitExceededError.
+
+        Args:
+            low: Decimal digits of the smallest number.
+            high: Decimal digits of the largest number. None: no maximum.
+            position: Offset for errors.
+
+        Returns:
+            Smallest and largest number. None as the largest number means no maximum.
+        """
         least = self._count(low, position)
         most = None if high is None else self._count(high, position)
         if most is not None and most < least:
@@ -164,7 +244,7 @@ class TextCursor:
         return int(digits)
 
     def character(self) -> str:
-        """One character, written plainly or as an escape."""
+        """Read one character, which may be written as an escape, and return it. The text must not be at its end."""
         begin = self.position
         character = self.peek()
         self.position += 1
@@ -184,7 +264,7 @@ class TextCursor:
         return character
 
     def _scalar(self, digits: str, width: int, position: int) -> str:
-        """The character that an escape of exactly `width` hexadecimal digits names."""
+        """Return the character of an escape, which must have exactly `width` hexadecimal digits."""
         if len(digits) != width or not re.fullmatch("[0-9a-fA-F]+", digits):
             self.fail("malformed escape", position)
         value = int(digits, 16)
@@ -195,11 +275,21 @@ class TextCursor:
     # -- errors --------------------------------------------------------------------------------------------------
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
-        """Raise InvalidSpecificationError at `position` (default: here)."""
+        """Raise InvalidSpecificationError for malformed text.
+
+        Args:
+            message: Description of the problem. Line and column are appended.
+            position: Offset of the error. None: the current position.
+        """
         self._raise(InvalidSpecificationError, f"malformed grammar: {message}", position)
 
     def refuse(self, what: str, position: int | None = None) -> NoReturn:
-        """Raise UnsupportedFeatureError at `position` (default: here)."""
+        """Raise UnsupportedFeatureError.
+
+        Args:
+            what: Description of the problem. Line and column are appended.
+            position: Offset of the error. None: the current position.
+        """
         self._raise(UnsupportedFeatureError, what, position)
 
     def _exceed(self, what: str, position: int) -> NoReturn:

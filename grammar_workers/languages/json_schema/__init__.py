@@ -1,8 +1,8 @@
-"""JSON Schemas, drafts 4 to 2020-12, as automata over bytes.
+"""Compilation of JSON Schemas, drafts 4 to 2020-12, to automata over bytes.
 
-    schema --read/--> formulas over `assertions` (`logic`) --solve/--> what has values --emit/--> automaton over bytes
+    schema --read/--> formulas (`logic`) --solve/--> demands that values satisfy --emit/--> automaton over bytes
 
-`logic` holds the formulas: what keywords assert about one value, joined by and, or, not. `labels` are the answers to
-questions that a caller asks about a value, by which `oneOf`, `not` and `unevaluated*` are decided. `memo` remembers the
-results of methods.
+A *formula* (`logic`) is a Boolean combination of assertions about one value (`assertions`). A *demand* is a formula
+that a value must satisfy, with a tuple of further formulas to test on the value. The *label* of a value (`labels`) is
+the tuple of the truth values of the tested formulas. Labels decide `oneOf`, `not` and `unevaluated*`.
 """

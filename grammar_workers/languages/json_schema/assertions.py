@@ -1,8 +1,8 @@
-"""Assertions about values of one JSON type, as keywords make them: the atoms of the formulas in `logic`.
+"""Assertions that keywords make about values of one JSON type. Module `logic` builds formulas from them.
 
-An assertion holds of every value of another type, as keywords do: `minLength` says nothing about numbers. Assertions
-are values that compare and hash by their contents, so that equal keywords become equal formulas. Parts of arrays and
-objects are described by formulas in turn, for which the numbers of one pool stand.
+An assertion is true of every value of another type. For example, `minLength` accepts every number. Assertions with
+equal contents are equal, so equal keywords become equal formulas. An assertion refers to formulas about items and
+property values by their numbers in one `FormulaPool` (table of formulas).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 from grammar_workers.specification import Substring
 
+# Number of a formula in the `FormulaPool` that created it.
 FormulaId: TypeAlias = int
-"""A formula, as the `FormulaPool` that made it numbers it."""
 
 
 class JsonType(enum.IntFlag):
-    """The types of JSON values, `true` and `false` apart, so that each of the two needs no further assertion."""
+    """Set of types of JSON values, as bit flags. `true` and `false` are two separate types."""
 
     NULL = 1
     TRUE = 2
@@ -35,7 +35,7 @@ BOOLEAN = JsonType.TRUE | JsonType.FALSE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StringLengths:
-    """Between `minimum` and `maximum` characters (None: no maximum)."""
+    """Assertion that a string has `minimum` to `maximum` characters, both inclusive. `maximum` None: no limit."""
 
     minimum: int
     maximum: int | None
@@ -43,22 +43,25 @@ class StringLengths:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StringPattern:
-    """`pattern` (a valid one) matches somewhere inside."""
+    """Assertion that a regular expression matches somewhere in a string. The expression must be valid."""
 
     pattern: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FiniteTexts:
-    """One of these strings, or of these spellings of numbers."""
+    """Assertion that a string is one of `texts`. For a number, its decimal notation must be one of them."""
 
     texts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsInteger:
-    """A number spelled without fraction and exponent. Unless the spelling decides (draft 4), 1.0 is an integer, too,
-    which is not written.
+    """Assertion that a number is an integer. Generated integers have neither a fraction nor an exponent.
+
+    Attributes:
+        by_spelling: True for draft 4: 1.0 is not an integer, because it has a fraction. False for later drafts: 1.0
+            satisfies the assertion, but only 1 is generated for it.
     """
 
     by_spelling: bool
@@ -66,7 +69,13 @@ class IsInteger:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NumberBound:
-    """A number at least (`upper` false) or at most (`upper` true) `bound`, a decimal numeral."""
+    """Assertion that a number is not below a minimum, or not above a maximum.
+
+    Attributes:
+        bound: A decimal numeral without exponent.
+        upper: True for a maximum, False for a minimum.
+        exclusive: True if the bound itself is excluded.
+    """
 
     bound: str
     upper: bool
@@ -75,7 +84,17 @@ class NumberBound:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """Named properties in declared order, those whose names match a pattern, all others, and which must be present."""
+    """Assertion of `properties`, `patternProperties`, `additionalProperties` and `required` about an object.
+
+    A formula is given by its number in the `FormulaPool` (table of formulas).
+
+    Attributes:
+        properties: Pairs (declared name, formula of its value), in declared order.
+        patterns: Pairs (regular expression, formula). The formula is about the values of all properties whose names
+            the expression matches.
+        additional: Formula about the values of all properties that are not declared and that no pattern matches.
+        required: Names that must be present.
+    """
 
     properties: tuple[tuple[str, FormulaId], ...]
     patterns: tuple[tuple[str, FormulaId], ...]
@@ -85,14 +104,18 @@ class ObjectShape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PropertyNames:
-    """Every property name satisfies `names`."""
+    """Assertion that every property name of an object satisfies a formula.
+
+    Attributes:
+        names: Number of the formula in the `FormulaPool` (table of formulas).
+    """
 
     names: FormulaId
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PropertyCount:
-    """Between `minimum` and `maximum` properties (None: no maximum)."""
+    """Assertion that an object has `minimum` to `maximum` properties, both inclusive. `maximum` None: no limit."""
 
     minimum: int
     maximum: int | None
@@ -100,9 +123,15 @@ class PropertyCount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Broken:
-    """An undeclared property has broken the shape `atom`, and no later undeclared one keeps to it.
+    """Assertion that an undeclared property of an object violates the shape, and that no later property repairs this.
 
-    Undeclared names may repeat, and the last value counts; so a violation that a formula hinges on is not repaired.
+    The shape is the assertion of `properties`, `patternProperties`, `additionalProperties` and `required`. Undeclared
+    names may repeat, and then the last value counts. For example, with `additionalProperties: {"type": "integer"}`, the
+    property `"x": "a"` violates the shape, but a later `"x": 1` replaces it. So the assertion holds only if an
+    undeclared property violates the shape and no later undeclared property may replace it by a valid one.
+
+    Attributes:
+        atom: Number of the formula that states the shape (`ObjectShape`).
     """
 
     atom: FormulaId
@@ -110,7 +139,16 @@ class Broken:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArrayShape:
-    """The items at the first positions, every later one, and how many there may be (None: no maximum)."""
+    """Assertion about the items and the length of an array.
+
+    A formula is given by its number in the `FormulaPool` (table of formulas).
+
+    Attributes:
+        prefix: Formulas of the first items, one per position.
+        items: Formula of every item after the prefix.
+        minimum: Smallest number of items.
+        maximum: Largest number of items, inclusive; None for no limit.
+    """
 
     prefix: tuple[FormulaId, ...]
     items: FormulaId
@@ -120,7 +158,13 @@ class ArrayShape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ItemCount:
-    """Between `minimum` and `maximum` items (None: no maximum) satisfy `items`."""
+    """Assertion that `minimum` to `maximum` items of an array satisfy a formula, as `contains` requires.
+
+    Attributes:
+        items: Number of the formula in the `FormulaPool` (table of formulas).
+        minimum: Smallest number of satisfying items.
+        maximum: Largest number of satisfying items, inclusive; None for no limit.
+    """
 
     items: FormulaId
     minimum: int
@@ -129,14 +173,19 @@ class ItemCount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UniqueItems:
-    """No two items are equal. `once` says the same where the values of items are listed; None where it cannot."""
+    """Assertion that no two items of an array are equal.
+
+    Attributes:
+        once: Number of an equivalent formula, which says of each possible item value that it occurs at most once. None
+            if the schema does not list the values of items, or lists too many.
+    """
 
     once: FormulaId | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MultipleOf:
-    """A number that is a multiple of `divisor`, a positive decimal numeral."""
+    """Assertion that a number is an integer multiple of `divisor`, a positive decimal numeral without exponent."""
 
     divisor: str
 

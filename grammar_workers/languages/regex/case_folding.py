@@ -1,4 +1,4 @@
-"""Sets of characters closed under case, as ECMA-262 and Python's `re` ignore it."""
+"""Case-insensitive sets of characters, as ECMA-262 and Python's `re` define them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 
+# Code point -> all code points equal to it if case is ignored, itself included; absent if there are no others.
 Orbits = dict[int, frozenset[int]]
-"""Code point -> the code points that equal it when case is ignored, itself among them; only where there are others."""
 
 
 def fold_ecma(characters: Charset) -> Charset:
-    """All characters that equal one of `characters` by Unicode's simple case folding (ECMA-262, flags `iu`)."""
+    """Return all characters that ECMA-262 (flags `iu`: simple case folding) treats as equal to one of `characters`."""
     return _closed(characters, _ecma_orbits())
 
 
 def fold_python(characters: Charset) -> Charset:
-    """All characters that Python's `re.IGNORECASE` takes for one of `characters`."""
+    """Return all characters that Python's `re.IGNORECASE` treats as equal to one of `characters`."""
     return _closed(characters, _python_orbits())
 
 
@@ -34,12 +34,12 @@ def _cased() -> tuple[int, ...]:
     return tuple(code for low, high in found for code in range(low, high + 1))
 
 
+# Simple foldings that Unicode 15.1 added (CaseFolding.txt), of characters whose full foldings were already equal.
 _FOLDED_SINCE_15_1 = {"\u1fd3": "\u0390", "\u1fe3": "\u03b0", "\ufb05": "\ufb06"}
-"""Simple foldings that Unicode 15.1 added (CaseFolding.txt): characters whose full foldings had been equal before."""
 
 
 def _simple_fold(code: int) -> str:
-    """Simple folding from Python's full one: where that needs several characters, the simple one is the lower case."""
+    """Return the simple case folding: Python's full folding or, if that is several characters, the lower case."""
     character = chr(code)
     if character in _FOLDED_SINCE_15_1:
         return _FOLDED_SINCE_15_1[character]
@@ -57,7 +57,7 @@ def _ecma_orbits() -> Orbits:
 
 @functools.cache
 def _python_orbits() -> Orbits:
-    """Found by asking `re` itself about all characters that mappings of case relate, over others, too."""
+    """Return the orbits of Python: `re` itself is applied to all characters that case mappings relate."""
     candidates: dict[int, set[int]] = {}
     for relation in (str.casefold, str.lower, str.upper):
         for group in _groups((relation(chr(code))[0], code) for code in _cased()):

@@ -1,7 +1,8 @@
-r"""Regular expressions with large counts, without writing the counts out: `.{2,100000}`, `([a-z]{2},){0,50000}`.
+"""Compiler of regular expressions with large repetition counts: `.{2,100000}`, `([a-z]{2},){0,50000}`.
 
-The counter of the pushdown automaton counts the repetitions. That is exact where at most one count is running at any
-time, and all ways to read the text so far agree about it; other patterns are left to be written out.
+The counter of the pushdown automaton counts the repetitions, so they need no states. This is exact under two
+conditions. First, at most one repetition is counted at any time. Second, all paths of the automaton that read the same
+text agree on the count. Other patterns raise NotCountableError. Their counts must be written out as states.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import TOLERATES_UNESCAPED
 from grammar_workers.pushdown.strings import UNESCAPED, StringLowering
 
+# Parts with more characters than this when written out are counted.
 _LARGE = 1000
-"""Parts that are longer than this when written out are counted."""
 
 
 class NotCountableError(Exception):
-    """The counter alone cannot tell the counts of this pattern."""
+    """One counter cannot represent the counts of a pattern exactly, or the pattern has no large counts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Counter:
-    """The bits of one more repetition and of what follows the last one."""
+    """The bounds of a counted repetition, the bits of one more repetition, and those after the last one."""
 
     low: int
     high: int | None
@@ -43,7 +44,7 @@ class _Counter:
 
 
 class _State(NamedTuple):
-    """The positions outside of any running count, and those inside the running one (`counter`, -1: none)."""
+    """The positions outside any active count, and those inside the active one (`counter` -1: no count is active)."""
 
     plain: int
     counter: int
@@ -51,23 +52,38 @@ class _State(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """A state to enter where the count so far is at most `highest` (None: whatever it is)."""
+    """A state to enter if the count so far is at most `highest` (None: any count).
+
+    Attributes:
+        new_count: The count in the new state. None: unchanged. _ONE_MORE: incremented.
+    """
 
     state: int
     highest: int | None
     new_count: int | None
-    """The count from then on, None: what it was; _ONE_MORE: one more."""
 
 
 _ONE_MORE = -1
+# The result of a character: the first choice that the count allows is taken. () is the dead state.
 _Arrival = tuple[_Choice, ...]
-"""What a character leads to: the first choice that the count allows. () is dead."""
 
 
 def counted_text(pattern: str, allowed: Charset, builder: PushdownBuilder, limits: Limits) -> int | None:
-    """Append states that read what `pattern` matches as a whole in `allowed` characters; returns the first.
+    """Append pushdown states that match a whole pattern. The counter of the automaton holds large repetition counts.
 
-    None when nothing matches. Raises NotCountableError, and LimitExceededError when even so it is too large.
+    A pattern that is too large even with counts in the counter raises LimitExceededError.
+
+    Args:
+        pattern: A regular expression that `read_regex` accepts.
+        allowed: The characters that texts may contain.
+        builder: The pushdown automaton to extend.
+        limits: Bounds on states and on steps of work.
+
+    Returns:
+        Number of the first state in `builder`. None if no text matches.
+
+    Raises:
+        NotCountableError: The counts must be written out as states, or the pattern has no large counts.
     """
     positions = _CountedPositions(limits, allowed)
     source = positions.automaton(_without_first_anchors(read_regex(pattern, limits)), False, anywhere=False)
@@ -78,7 +94,7 @@ def counted_text(pattern: str, allowed: Charset, builder: PushdownBuilder, limit
 
 
 class _CountedPositions(Positions):
-    """The first repetition of a counted part is written out; behind it, and behind every further one, is a gate."""
+    """Positions in which two copies of a counted part are written out, each followed by a counting gate."""
 
     def __init__(self, limits: Limits, allowed: Charset) -> None:
         super().__init__(limits, allowed)
@@ -95,14 +111,14 @@ class _CountedPositions(Positions):
         first = self.build(out, node.body, gate, either)
         self._counting = False
         if first & gate:
-            # What may be empty repeats without being seen.
+            # A body that matches the empty text could repeat without being counted.
             raise NotCountableError
         self.counters.append(_Counter(max(node.low, 1), node.high, repetition, following))
         return first if node.low else first | following
 
 
 class _Construction:
-    """Subset construction with one running count."""
+    """Subset construction with one active count."""
 
     def __init__(self, source: GlushkovNfa, positions: _CountedPositions, limits: Limits) -> None:
         self._source = source
@@ -144,7 +160,7 @@ class _Construction:
         return (_Choice(self._number(_State(plain, -1, 0)), None, 0),) if plain else ()
 
     def _ticked(self, plain: int, number: int) -> _Arrival:
-        """One more repetition is complete: too few so far, enough but not yet too many, or the last one."""
+        """Return the arrival after one more repetition: too few so far, enough and more allowed, or the last one."""
         counter = self._counters[number]
         again = _State(plain, number, counter.repetition)
         either = again._replace(plain=plain | counter.following)
@@ -158,7 +174,7 @@ class _Construction:
         return (*choices, _Choice(self._number(_State(either.plain, -1, 0)), None, 0))
 
     def _follow(self, bits: int) -> tuple[int, list[int]]:
-        """The bits after one character, and the counters of the repetitions that it completes."""
+        """Return the bits after one character, and the counters of the repetitions that the character completes."""
         following = 0
         for bit in bits_of(bits):
             following |= self._source.follow[bit]
@@ -170,7 +186,7 @@ class _Construction:
         return bool((self._states[number].plain | self._states[number].counted) & ENDS)
 
     def _remove_dead(self) -> None:
-        """Leave no way to a state from which the text cannot end."""
+        """Remove moves to states from which no accepting state is reachable."""
         self._budget.spend(len(self._states))
         sources = sources_of([[choice.state for arrival in row for choice in arrival] for row in self._arrivals])
         alive = reached(filter(self._accepts, range(len(self._states))), sources.__getitem__)
@@ -186,9 +202,9 @@ class _Construction:
     # -- states of the pushdown automaton ----------------------------------------------------------------------------
 
     def lower(self, builder: PushdownBuilder) -> int:
-        """Append the states of the pushdown automaton; returns the first."""
+        """Append the states to the pushdown automaton and return the first."""
         numbers = {0: builder.state()}
-        # (pushdown automaton state, state, op on entering it)
+        # (pushdown state, state, instruction that runs on entering it)
         pending = [(numbers[0], 0, 0)]
         text = StringLowering(builder)
 
@@ -224,7 +240,7 @@ class _Construction:
         return counter.low if counter.high is None else counter.high
 
     def _tolerance(self, number: int, builder: PushdownBuilder) -> int:
-        """The loop number of a state that counts single characters, all that need no escape in JSON among them."""
+        """Return the loop of a state that counts characters, all that JSON does not escape among them; else 0."""
         state = self._states[number]
         if state.counter < 0 or state.counted.bit_count() != 1:
             return 0
@@ -239,7 +255,7 @@ class _Construction:
 
 
 def _without_first_anchors(node: Node) -> Node:
-    """`^` at the beginning says nothing about a match of the whole text, and `$` at the end is no condition anyway."""
+    """Return the pattern without `^` at its beginning, which is always true in a match of the whole text."""
     parts = list(node.parts) if isinstance(node, Sequence) else [node]
     while parts and isinstance(parts[0], Anchor) and not parts[0].at_end:
         del parts[0]

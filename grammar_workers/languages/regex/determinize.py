@@ -1,9 +1,13 @@
-"""From Glushkov NFAs to a deterministic automaton: subsets of positions, with what the text must still satisfy.
+"""Subset construction: converts Glushkov NFAs with look-arounds to a DFA.
 
-A deterministic state is a pair. First, for every look-behind, the state of the automaton that reads the whole text so
-far. Second, a set of *threads*: (obligations, bits), the positions that may read on provided that every obligation
-accepts the rest of the text. An obligation is a state of the automaton of a look-ahead that was passed on the way
-(alternating automata: Chandra, Kozen, Stockmeyer, 1981). Without look-arounds that is the ordinary subset construction.
+A state of the DFA is a pair:
+
+1. For each look-behind, the state of its automaton after the text so far.
+2. A set of *threads*, which are pairs (obligations, bits). The bits are positions of the NFA that may read the next
+   character. An obligation is a state of the automaton of a look-ahead; this automaton must accept the rest of the text
+   (alternating automata: Chandra, Kozen and Stockmeyer, 1981).
+
+Without look-arounds this is the ordinary subset construction, which `determinize_kernel` runs in compiled code.
 """
 
 from __future__ import annotations
@@ -26,34 +30,34 @@ from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 
+# (number of the automaton of a look-ahead, its state).
 _Obligation = tuple[int, int]
-"""(automaton of a look-ahead, its state)."""
 _Obligations = frozenset[_Obligation]
 _Threads = frozenset[tuple[_Obligations, int]]
+# The state of the automaton of each look-behind.
 _Behind = tuple[int, ...]
-"""The state of the automaton of each look-behind."""
 
 _NOTHING: _Obligations = frozenset()
+# The obligation that no character follows.
 _AT_END: _Obligation = (-1, 0)
-"""The obligation that no character follows."""
 _ANCHORS = (Condition.AT_START, Condition.AT_END)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Automaton:
-    """Deterministic and minimal: moves[state][class] or -1."""
+    """A minimal DFA over classes of characters: moves[state][class] is the next state or -1."""
 
     moves: list[list[int]]
     accepting: list[int]
 
     @functools.cached_property
     def accepts_any(self) -> bool:
-        """True if a text is accepted."""
+        """True if the automaton accepts at least one text."""
         return any(self.accepting)
 
     @functools.cached_property
     def universal(self) -> int:
-        """The state that accepts every rest, -1 when there is none."""
+        """The state that accepts every rest of the text, -1 if there is none."""
         for state, row in enumerate(self.moves):
             if self.accepting[state] and all(target == state for target in row):
                 return state
@@ -61,9 +65,15 @@ class _Automaton:
 
 
 class SubsetConstruction:
-    """The minimal DFAs of one pattern. `aheads` and `behinds` are the NFAs of its look-arounds, inner ones first.
+    """Subset construction: converts the Glushkov NFAs of one pattern and its look-arounds to minimal DFAs.
 
-    All read the same classes of characters: those that no character set of the pattern tells apart.
+    All automata read classes of characters. Two characters are in one class if they are in the same sets.
+
+    Args:
+        sets: The character sets of the pattern and its look-arounds. The NFAs refer to a set by its index.
+        aheads: NFAs of the look-aheads, inner ones first. They read the rest of the text.
+        behinds: NFAs of the look-behinds, inner ones first. They read the text from its beginning.
+        limits: Bounds on states and on steps of work. If one is exceeded, LimitExceededError is raised.
     """
 
     def __init__(
@@ -85,14 +95,19 @@ class SubsetConstruction:
             self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
 
     def automaton(self, source: GlushkovNfa) -> Dfa:
-        """The minimal automaton of a whole pattern; raises LimitExceededError."""
+        """Return the minimal DFA of a whole pattern. A pattern that is too large raises LimitExceededError.
+
+        Args:
+            source: Glushkov NFA of the pattern. Its gates (conditions) refer to look-arounds by index in `aheads` or
+                `behinds`.
+        """
         table, accepting = self._determinize(source, (0,) * len(self._behinds), at_start=True)
         return from_table(self._starts, self._class_at, table, accepting)
 
     def _determinize(
         self, source: GlushkovNfa, behind: _Behind, *, at_start: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The minimal automaton: int32 [states, classes] of the next state or -1, int32 [states] of 1 for accepting."""
+        """Return the minimal automaton: moves int32 [states, classes] (-1: none), accepting int32 [states]."""
         self._budget.spend(2 * len(source.sets) + (len(source.sets) * len(source.sets) >> 10))
         anchored = all(gate.condition in _ANCHORS for gate in source.gates.values())
         if anchored and not behind and len(source.follow) <= MOST_BITS:
@@ -100,10 +115,10 @@ class SubsetConstruction:
         return minimal(*self._conditional_subsets(source, behind, at_start=at_start))
 
     def _plain_subsets(self, source: GlushkovNfa, *, at_start: bool) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The subsets of a part without look-arounds. If an anchor holds does not depend on the text."""
+        """Return the subsets of a part without look-arounds. Anchors do not depend on the characters of the text."""
 
         def passed(bits: int, *, at_start: bool) -> int:
-            """The bits that remain behind anchors; of those where the text must end, only that it may."""
+            """Return the bits that remain after anchors; an end anchor leaves only the bit that the text may end."""
             threads = self._settle(source, {_NOTHING: bits}, (), at_start=at_start)
             return functools.reduce(int.__or__, [left & ENDS if owed else left for owed, left in threads], 0)
 
@@ -130,14 +145,14 @@ class SubsetConstruction:
     def _conditional_subsets(
         self, source: GlushkovNfa, behind: _Behind, *, at_start: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The subsets where look-arounds are passed on the way."""
+        """Return the subsets of a part with look-arounds."""
         behinds = self._behinds[: len(behind)]
         first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
         numbers = {_key_of(*first): 0}
         states = [first]
         moves = []
         accepting = []
-        # What a character leads to before gates are passed -> the state: settling is what takes time.
+        # Successors before gates are passed -> the state. Settling takes most of the time, so its results are cached.
         unsettled: dict[Hashable, int] = {}
 
         def settled(identity: Hashable, after: _Behind, pending: dict[_Obligations, int]) -> int:
@@ -177,12 +192,12 @@ class SubsetConstruction:
         return np.array(moves, np.int32), np.array(accepting, np.int32)
 
     def _following(self, source: GlushkovNfa, bits: int) -> list[int]:
-        """Per class: the bits that reading it leads to."""
+        """Return the bits after one character, for each class of characters."""
         by_set: dict[int, int] = {}
         for bit in bits_of(bits):
             number = source.sets[bit]
             by_set[number] = by_set.get(number, 0) | source.follow[bit]
-        # Long patterns have long integers.
+        # The integers of long patterns are long, which makes operations on them slower.
         self._budget.spend(3 * bits.bit_count() + 4 + (len(source.follow) >> 9) + (self._many_classes >> 2))
         following = [0] * self._many_classes
         for number, after in by_set.items():
@@ -191,7 +206,7 @@ class SubsetConstruction:
         return following
 
     def _read(self, source: GlushkovNfa, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]) -> None:
-        """Add to `reached` (per class) where the thread leads."""
+        """Add the successors of one thread to `reached`, for each class of characters."""
         for character, after in enumerate(self._following(source, bits)):
             if not after:
                 continue
@@ -206,7 +221,7 @@ class SubsetConstruction:
     def _settle(
         self, source: GlushkovNfa, pending: dict[_Obligations, int], behind: _Behind, *, at_start: bool
     ) -> _Threads:
-        """The threads after every gate has been passed or found shut."""
+        """Return the threads after each gate has been passed or has been found closed."""
         if len(pending) == 1 and _NOTHING in pending:
             bits = pending[_NOTHING]
             if bits & source.universal:
@@ -231,7 +246,7 @@ class SubsetConstruction:
                 added = self._pass(source, bit, behind, at_start=at_start)
                 if added is not None:
                     todo.append((owed | added, source.gates[bit].target))
-        # A thread that owes more adds nothing where one that owes less is.
+        # The bits of a thread are redundant if a thread with fewer obligations has them.
         for owed in settled:
             self._budget.spend(len(settled) * (2 + len(owed)) // 16)
             for less, bits in settled.items():
@@ -240,7 +255,7 @@ class SubsetConstruction:
         return frozenset((owed, bits) for owed, bits in settled.items() if bits)
 
     def _pass(self, source: GlushkovNfa, bit: int, behind: _Behind, *, at_start: bool) -> _Obligations | None:
-        """The obligations of passing a gate; None when it is shut."""
+        """Return the obligations that result from passing a gate; None if the gate is closed."""
         gate = source.gates[bit]
         if gate.condition is Condition.AT_START:
             return _NOTHING if at_start else None
@@ -258,13 +273,13 @@ class SubsetConstruction:
 
     @memoized
     def _ahead(self, index: int, negative: bool, behind: _Behind, at_start: bool) -> int:
-        """The number of the automaton of a look-ahead that is met with this past."""
+        """Return the number of the automaton of a look-ahead that is entered with this past."""
         automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
         self._aheads.append(_complement(automaton) if negative else automaton)
         return len(self._aheads) - 1
 
     def _advanced(self, owed: _Obligations, character: int) -> _Obligations | None:
-        """The obligations after one more character; None when one of them cannot be met any more."""
+        """Return the obligations after one more character; None if one of them can no longer be satisfied."""
         after = set()
         for number, state in owed:
             automaton = self._aheads[number]
@@ -284,7 +299,7 @@ def _key_of(behind: _Behind, threads: _Threads) -> Hashable:
 
 
 def _hashable(bits: int) -> bytes:
-    """The bits as a key. The hash of an integer is its remainder by 2**61 - 1: of single bits there are only 61."""
+    """Return the bits as a key. The hash of an int is its remainder by 2**61 - 1: single bits have 61 hashes."""
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 

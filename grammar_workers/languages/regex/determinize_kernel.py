@@ -1,4 +1,7 @@
-"""The subset construction for positions without conditions, over dense bit sets."""
+"""Subset construction for patterns without look-arounds, in compiled code.
+
+Sets of NFA states are dense bit sets. A *position* is a state of a Glushkov NFA: it reads one character of the pattern.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from numba import int32, int64, njit, uint64
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.row_hash import find_row, laid_buckets
-from grammar_workers.numba_options import OPTIONS, called_with, readonly
+from grammar_workers.numba_options import INNER, OPTIONS, called_with, readonly
 
+# Maximum number of positions. The bit sets of a larger automaton take more memory than Python's integers.
 MOST_BITS = 16384
-"""Above this, the bit sets of a large automaton take more memory than Python's integers."""
+# The returned number of states if it exceeds the limit.
 TOO_MANY_STATES = -1
 
 
@@ -28,13 +32,29 @@ def reachable_subsets(
     most_states: int,
     most_steps: int,
 ) -> tuple[int, NDArray[np.int32], NDArray[np.int32], int]:
-    """How many sets of positions are reachable from `start`, their moves int32 [>= n, classes] (-1: nothing), which of
-    them hold bit 0, int32 [>= n], and the steps taken, with which it ends early when they are more than `most_steps`.
-    With more than `most_states` it ends, too, and TOO_MANY_STATES stands for their number.
+    """Compute all reachable sets of NFA positions. Each set is a state of the DFA before minimization.
 
-    Sets are integers. `follow[bit]` is what may come after a position, `sets[bit]` (-1: none) the number of the set of
-    characters that it reads, and `classes_of` has the classes of characters in each such set. Whatever holds a bit of
-    `universal` counts as those bits and bit 0 alone. Beside a bit, those of `weaker[bit]` are left out ([]: none are).
+    Sets of positions are integers: bit i is set if position i is in the set. Bit 0 means that the text may end.
+
+    Args:
+        start: The set before the first character.
+        follow: For each position, the set of positions that may follow it.
+        sets: For each position, the number of the character set that it reads; -1 for none.
+        classes_of: For each character set, the numbers of the classes of characters in it.
+        universal: Positions after which every text is accepted. A set that contains one of them is replaced by
+            `universal` and bit 0.
+        weaker: For each position p, the redundant positions: they are removed from each set that contains p. []: none.
+        many_classes: Number of classes of characters.
+        most_states: Maximum number of sets.
+        most_steps: Maximum number of steps of work. The search stops when it takes more.
+
+    Returns:
+        Four values:
+
+        1. The number n of sets. TOO_MANY_STATES (-1) if there are more than `most_states`.
+        2. The number of the next set for each set and class, int32 [>= n, many_classes]. -1: none.
+        3. 1 for each set that contains bit 0, else 0, int32 [>= n].
+        4. The number of steps taken. If it exceeds `most_steps`, the other values are incomplete.
     """
     words = (len(follow) + 63) >> 6
     rows = [start, universal, *follow, *weaker]
@@ -48,7 +68,7 @@ def reachable_subsets(
 
 @njit(inline="always", **OPTIONS)
 def _skip_zeros(bits, bit):  # type: ignore[no-untyped-def]
-    """Shift `bits`, not 0 and the first of them `bit`, so that the lowest is set; return them and its number."""
+    """Return nonzero `bits`, bit 0 of which has number `bit`, shifted until bit 0 is set, and its number."""
     while not bits & np.uint64(0xFF):
         bits >>= np.uint64(8)
         bit += 8
@@ -56,6 +76,73 @@ def _skip_zeros(bits, bit):  # type: ignore[no-untyped-def]
         bits >>= np.uint64(1)
         bit += 1
     return bits, bit
+
+
+@njit(**OPTIONS, **INNER)
+def _read(subset, sets, follow, by_set, read, is_read):  # type: ignore[no-untyped-def]
+    """Add the bits after one character to `by_set`, for each character set that the positions of `subset` read.
+
+    Returns:
+        The number of these sets, whose numbers are written to `read`, and the number of the positions.
+    """
+    many_read = 0
+    positions = 0
+    for word in range(subset.shape[0]):
+        bits = subset[word]
+        bit = 64 * word
+        while bits:
+            bits, bit = _skip_zeros(bits, bit)
+            number = sets[bit]
+            if number >= 0:
+                positions += 1
+                if not is_read[number]:
+                    is_read[number] = True
+                    read[many_read] = number
+                    many_read += 1
+                for i in range(subset.shape[0]):
+                    by_set[number, i] |= follow[bit, i]
+            bits &= ~np.uint64(1)
+    return many_read, positions
+
+
+@njit(**OPTIONS, **INNER)
+def _spread(by_set, read, is_read, begins, classes, by_class, reached, is_reached):  # type: ignore[no-untyped-def]
+    """Move the bits of `by_set` to `by_class`. Return the number of classes, whose numbers are written to `reached`."""
+    many_reached = 0
+    for number in read:
+        for j in range(begins[number], begins[number + 1]):
+            letter = classes[j]
+            if not is_reached[letter]:
+                is_reached[letter] = True
+                reached[many_reached] = letter
+                many_reached += 1
+            for word in range(by_set.shape[1]):
+                by_class[letter, word] |= by_set[number, word]
+        by_set[number] = 0
+        is_read[number] = False
+    return many_reached
+
+
+@njit(**OPTIONS, **INNER)
+def _reduce(bits_after, universal, weaker):  # type: ignore[no-untyped-def]
+    """Remove the redundant bits of a set, in place. Return the number of steps."""
+    steps = 0
+    words = bits_after.shape[0]
+    for word in range(words):
+        if bits_after[word] & universal[word]:
+            bits_after[:] = universal
+            bits_after[0] |= np.uint64(1)
+            break
+    for word in range(words if weaker.shape[0] else 0):
+        bits = bits_after[word]
+        bit = 64 * word
+        while bits:
+            bits, bit = _skip_zeros(bits, bit)
+            steps += 1
+            for i in range(words):
+                bits_after[i] &= ~weaker[bit, i]
+            bits &= ~np.uint64(1)
+    return steps
 
 
 @called_with(readonly(uint64[:, ::1]), int32[::1], int64[::1], int32[::1], int64, int64, int64)
@@ -71,7 +158,7 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
     many = np.int64(1)
     done = np.int64(0)
     steps = np.int64(0)
-    # What each set of characters leads to, and from that what each class does; those that are not empty.
+    # The successors by character set and then by class, and the numbers of those that are not empty.
     by_set = np.zeros((begins.shape[0] - 1, words), np.uint64)
     by_class = np.zeros((many_classes, words), np.uint64)
     read = np.empty(begins.shape[0], np.int64)
@@ -80,55 +167,15 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
     is_reached = np.zeros(many_classes, np.bool_)
     while done < many:
         accepting[done] = np.int32(subsets[done, 0] & np.uint64(1))
-        many_read = 0
-        for word in range(words):
-            bits = subsets[done, word]
-            bit = 64 * word
-            while bits:
-                bits, bit = _skip_zeros(bits, bit)
-                number = sets[bit]
-                if number >= 0:
-                    steps += 2
-                    if not is_read[number]:
-                        is_read[number] = True
-                        read[many_read] = number
-                        many_read += 1
-                    for i in range(words):
-                        by_set[number, i] |= follow[bit, i]
-                bits &= ~np.uint64(1)
-        steps += 1 + (follow.shape[0] >> 9) + (many_classes >> 2)
+        many_read, positions = _read(subsets[done], sets, follow, by_set, read, is_read)
+        steps += 2 * positions + 1 + (follow.shape[0] >> 9) + (many_classes >> 2)
         if steps > most_steps:
             return many, moves, accepting, steps
-        many_reached = 0
-        for i in range(many_read):
-            number = read[i]
-            for j in range(begins[number], begins[number + 1]):
-                letter = classes[j]
-                if not is_reached[letter]:
-                    is_reached[letter] = True
-                    reached[many_reached] = letter
-                    many_reached += 1
-                for word in range(words):
-                    by_class[letter, word] |= by_set[number, word]
-            by_set[number] = 0
-            is_read[number] = False
+        many_reached = _spread(by_set, read[:many_read], is_read, begins, classes, by_class, reached, is_reached)
         for i in range(many_reached):
             letter = reached[i]
             bits_after = by_class[letter]
-            for word in range(words):
-                if bits_after[word] & universal[word]:
-                    bits_after[:] = universal
-                    bits_after[0] |= np.uint64(1)
-                    break
-            for word in range(words if weaker.shape[0] else 0):
-                bits = bits_after[word]
-                bit = 64 * word
-                while bits:
-                    bits, bit = _skip_zeros(bits, bit)
-                    steps += 1
-                    for i in range(words):
-                        bits_after[i] &= ~weaker[bit, i]
-                    bits &= ~np.uint64(1)
+            steps += _reduce(bits_after, universal, weaker)
             found = find_row(subsets, buckets, bits_after)
             if found < 0:
                 if many >= most_states:

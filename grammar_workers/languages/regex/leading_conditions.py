@@ -1,38 +1,41 @@
-"""Look-aheads that a pattern begins with, as patterns of their own: an intersection may be larger than one pattern.
+r"""Separation of the look-aheads at the beginning of a pattern: each becomes a pattern of its own.
 
-^(?=.{1,253}$)[a-z]+(\\.[a-z]+)*$      ^(?:.{1,253}$)  and  ^[a-z]+(\\.[a-z]+)*$
+The limit on states applies to each pattern, so that several patterns may be larger together than one pattern:
+
+    ^(?=.{1,253}$)[a-z]+(\.[a-z]+)*$      ^(?:.{1,253}$)  and  ^[a-z]+(\.[a-z]+)*$
 """
 
 from __future__ import annotations
 
-import re
-
-_PIECE = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-_QUANTIFIED = re.compile(r"[*+?{]")
+from grammar_workers.errors import GrammarError
+from grammar_workers.languages.regex.parse import Look, Sequence, read_regex
+from grammar_workers.options import Limits
 
 
 def apart(pattern: str) -> list[str]:
-    """Return patterns of which a text holds each if and only if it holds `pattern`; none where it cannot be divided.
+    """Split a pattern into its leading positive look-aheads and the rest.
+
+    For example, `^(?=.{1,9}$)[a-z]+$` becomes `^(?:.{1,9}$)` and `^[a-z]+$`.
 
     Args:
-        pattern: A regular expression that is known to be well-formed.
+        pattern: A regular expression.
+
+    Returns:
+        The look-aheads as patterns, then the rest. `pattern` matches a text if and only if all of them match it. [] if
+        the pattern does not begin with `^(?=`, cannot be split, or cannot be parsed.
     """
-    found = []
-    while pattern.startswith("^(?="):
-        depth = 0
-        for piece in _PIECE.finditer(pattern, 1):
-            depth += {"(": 1, ")": -1}.get(piece[0], 0)
-            if not depth:
-                break
-        if depth:
-            return []
-        found.append(f"^(?:{pattern[4 : piece.start()]})")
-        pattern = "^" + pattern[piece.end() :]
-        if _QUANTIFIED.match(pattern, 1):
-            return []
-    depth = 0
-    for piece in _PIECE.finditer(pattern):
-        depth += {"(": 1, ")": -1}.get(piece[0], 0)
-        if piece[0] == "|" and not depth:
-            return []
-    return [*found, pattern] if found else []
+    if not pattern.startswith("^(?="):
+        return []
+    try:
+        tree = read_regex(pattern, Limits())
+    except GrammarError:
+        return []
+    if not isinstance(tree, Sequence):
+        return []
+    found, end = [], 1
+    for part in tree.parts[1:]:
+        if not isinstance(part, Look) or part.behind or part.negative:
+            break
+        found.append(f"^(?:{pattern[part.position + len('(?=') : part.end - 1]})")
+        end = part.end
+    return [*found, "^" + pattern[end:]] if found else []

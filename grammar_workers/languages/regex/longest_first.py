@@ -1,16 +1,17 @@
-r"""Patterns of which a matcher that tries branches in order always takes the longest text first.
+r"""Patterns for which a backtracking matcher always tries the longest text first.
 
-Of such a pattern every text is its own preferred match, so `preferred` has nothing to leave out, and counts need not be
-written out. The proof goes by the parts: wherever a part begins, it reaches a longer end before a shorter one. It does
-if its own parts do and one of these holds:
+A pattern of this kind matches each of its texts as a whole, so the simulation in `preferred` is unnecessary. The proof
+is by induction on the parts of the pattern. Claim: the matcher tries a longer match of a part before a shorter one. The
+claim holds for a part if it holds for all its parts and one of these conditions is met:
 
-    \w{1,9}[.!]       what follows begins with no character that the part before can go on with
-    (\w{1,9}, ){3,}   the same of two repetitions
-    (\w{1,9} ?){3,}   a repetition is one class, as often as may be, and then others, of which any number may be missing
+    \w{1,9}[.!]       no first character of the next part can continue the part before it
+    (\w{1,9}, ){3,}   two successive repetitions satisfy the first condition
+    (\w{1,9} ?){3,}   a repetition is one class, any number of times, then other parts that may be missing at the end
 
-In the third, a repetition can end anywhere in a run of the class, and the others are read whole if one follows. So the
-numbers of repetitions that end at a place have no gaps, and none of these bounds is smaller at a later place: a later
-place that can be reached at all is reached behind the longest first repetition that reaches any place before it.
+In the third case, a repetition can end after any character of the repeated class. Other parts are read in full where
+they follow. So the possible numbers of repetitions up to an index of the text are an interval. The bounds of this
+interval do not decrease as the index grows. So every reachable index is reachable after the longest first repetition
+that ends before it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from grammar_workers.languages.regex.written_out import parts_of
 
 
 class _Part(NamedTuple):
-    """A part that reaches longer ends first.
+    """A part whose longer ends are reached first.
 
-    `begins` has the characters that its texts begin with, `longer` those that a text of it can go on with, to a longer
-    one; both may have more.
+    `begins` contains the first characters of its texts. `longer` contains the characters that extend a text of the part
+    to a longer text of the part. Both may be supersets.
     """
 
     begins: Charset = EMPTY
@@ -42,11 +43,14 @@ class _UnknownError(Exception):
 
 
 def prefers_longest(tree: Node, budget: Budget) -> bool:
-    """Return whether a matcher is known to try longer texts of `tree` before shorter ones, whatever it reads.
+    """Return whether a backtracking matcher always tries longer matches of a pattern before shorter ones.
+
+    False means that the conditions of this module do not prove it. An exhausted budget raises LimitExceededError.
 
     Args:
-        tree: A pattern without look-around, anchors and word boundaries. Of a class, `common` is read.
-        budget: Where the steps are counted.
+        tree: Syntax tree of a pattern without look-arounds, anchors and word boundaries. A character class counts as
+            the characters that both dialects (ECMA-262 and Python's `re`) accept.
+        budget: Counts the steps of work.
     """
     with contextlib.suppress(_UnknownError):
         return bool(_part(tree, budget))
@@ -68,7 +72,7 @@ def _part(node: Node, budget: Budget) -> _Part:
         raise _UnknownError
     body = _part(node.body, budget)
     if node.high not in (0, 1) and (body.may_be_empty or not _is_run(node.body, budget)):
-        # What may be empty begins with what makes it longer.
+        # If the body may be empty, its first characters make it longer, so it is rejected here.
         _require_apart(body.longer, body.begins, budget)
     longer = body.longer if node.low == node.high else charset.union(body.begins, body.longer)
     return _Part(body.begins, longer, body.may_be_empty or not node.low)
@@ -81,17 +85,17 @@ def _require_apart(first: Charset, second: Charset, budget: Budget) -> None:
 
 
 def _is_run(body: Node, budget: Budget) -> bool:
-    """True if a part is one class, as often as may be, and others, of which any number at the end may be missing."""
+    """Return whether a part is a run of one class, then parts of which any number may be missing at the end."""
     first, *others = body.parts if isinstance(body, Sequence) else (body,)
     repeated = first.body if isinstance(first, Repeat) else first
     if not isinstance(repeated, Characters) or not _has_beginnings(body):
         return False
-    # Each character of them makes a text longer.
+    # The other parts may be missing, so `longer` contains all of their characters.
     return not charset.intersect(repeated.characters.common, _part(Sequence((*others,)), budget).longer)
 
 
 def _has_beginnings(node: Node) -> bool:
-    """True if each beginning of a text of a part is one, but perhaps the empty one."""
+    """Return whether each nonempty prefix of a text of a part is a text of the part."""
     if isinstance(node, Repeat):
         return node.low < 2 and _has_beginnings(node.body)
     others_may_be_missing = all(isinstance(part, Repeat) and not part.low for part in parts_of(node)[1:])

@@ -1,7 +1,4 @@
-"""Regular expressions as trees: the common ground of ECMA-262 (with flag u) and Python's `re`.
-
-Constructs that have no regular meaning, or that the dialects read differently, are refused with their position.
-"""
+"""Parser of regular expressions. Constructs that are not regular, or differ in ECMA-262 and Python, are rejected."""
 
 from __future__ import annotations
 
@@ -12,12 +9,13 @@ from typing import ClassVar, TypeAlias
 
 from grammar_workers.dfa import charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.languages.regex import character_class
 from grammar_workers.languages.regex.character_class import ANYTHING, DOT, CharacterClass, agreed, joined, named, single
-from grammar_workers.languages.regex.unicode_properties import property_characters
-from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
+from grammar_workers.scalar_values import is_scalar_value
 
 MAX_REPEAT = 1 << 20
+# A substring of the unsupported construct -> the advice in the error.
 _INSTEAD = {
     "possessive": "write the quantifier without the second +",
     "repeated": "put what is repeated into a group, such as (?:x{2})*",
@@ -26,6 +24,7 @@ _INSTEAD = {
     "conditional": "write both cases as alternatives",
     "comment": "remove it",
     "modifier": "write (?:...)",
+    "beginning": "move it there, or write a group with it, such as (?i:...)",
     "itself": "write the sign with a backslash before it",
     "flag x": "write it into a class, such as [\\n]",
     "flag '": "i and s are known, and in Lark a, m, u and x",
@@ -33,9 +32,8 @@ _INSTEAD = {
     "property": "write its characters as ranges, such as [A-Za-z]",
     "\\": "write ^ or $",
 }
-"""Part of what is not supported -> what to write."""
+# First characters of the elements that are not literal characters.
 _SPECIAL = frozenset("([.^$\\")
-"""What begins something else than the character itself."""
 _SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT = re.compile(r"\{(?!\})([0-9]*)(,?)([0-9]*)\}")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]+)\}")
@@ -45,24 +43,36 @@ _FLAGS = re.compile(r"([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Characters:
-    """One character of a class."""
+    """Part of a pattern that matches one character of a class."""
 
     characters: CharacterClass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sequence:
+    """Part of a pattern that matches its parts in order. Without parts it matches the empty text."""
+
     parts: tuple[Node, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Alternatives:
+    """Part of a pattern that matches one of the branches. Python's `re` tries them in order."""
+
     branches: tuple[Node, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat:
-    """`low` to `high` (None: no end) of `body`, which begins at `position`; `lazy` ones prefer fewer."""
+    """Part of a pattern that repeats another part.
+
+    Attributes:
+        body: The repeated part.
+        low: Minimum number of repetitions.
+        high: Maximum number of repetitions, inclusive. None: unlimited.
+        lazy: True if a backtracking matcher tries few repetitions first, as for `*?`.
+        position: Offset of the repetition in the pattern.
+    """
 
     body: Node
     low: int
@@ -73,7 +83,7 @@ class Repeat:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Anchor:
-    """The beginning (`^`) or the end (`$`) of the text."""
+    """Anchor: `$` (end of the text) if `at_end`, else `^` (beginning). `position` is its offset in the pattern."""
 
     at_end: bool
     position: int
@@ -81,7 +91,13 @@ class Anchor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WordBoundary:
-    r"""`\b`, or `\B` when `negative`; `words` are the characters of words."""
+    r"""Word boundary `\b` in a pattern, or its negation `\B`.
+
+    Attributes:
+        negative: True for `\B`.
+        words: The characters of which words consist.
+        position: Offset in the pattern.
+    """
 
     negative: bool
     words: CharacterClass
@@ -90,28 +106,53 @@ class WordBoundary:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Look:
-    """A condition on the text ahead (`(?=..)`, `(?!..)`) or behind (`(?<=..)`, `(?<!..)`)."""
+    """Look-ahead or look-behind in a pattern: a condition on the text after or before a position.
+
+    Attributes:
+        body: The part that must match, or must not match if `negative`.
+        behind: True for a look-behind (`(?<=..)`), False for a look-ahead (`(?=..)`).
+        negative: True for `(?<!..)` and `(?!..)`.
+        position: Offset of the opening bracket in the pattern.
+        end: Offset after the closing bracket; 0 if there is none.
+    """
 
     body: Node
     behind: bool
     negative: bool
     position: int
+    end: int = 0
 
 
 Node: TypeAlias = Characters | Sequence | Alternatives | Repeat | Anchor | WordBoundary | Look
 
+# The pattern of the empty text.
 NOTHING = Sequence(())
-"""Matches the empty text."""
 
 
 @functools.lru_cache(maxsize=64)
 def read_regex(pattern: str, limits: Limits) -> Node:
-    """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
+    """Parse a regular expression to a syntax tree.
+
+    A malformed pattern raises InvalidSpecificationError, an unsupported construct UnsupportedFeatureError, and a too
+    large pattern LimitExceededError. The error has the position in the pattern.
+
+    Args:
+        pattern: The regular expression.
+        limits: Bounds on nesting and on the number of characters.
+
+    Returns:
+        The root of the syntax tree.
+    """
     return PatternReader(pattern, limits).read()
 
 
 class PatternReader:
-    """Recursive descent. What `python_dialect` reads differently is in methods of their own."""
+    """Recursive descent parser of patterns. A subclass in `python_dialect` overrides methods for Python's dialect.
+
+    Args:
+        pattern: The regular expression.
+        limits: Bounds on nesting and on the number of characters.
+    """
 
     is_python: ClassVar = False
 
@@ -125,6 +166,14 @@ class PatternReader:
         self._names: set[str] = set()
 
     def read(self) -> Node:
+        """Parse the whole pattern. Call this method once.
+
+        A malformed pattern raises InvalidSpecificationError, an unsupported construct UnsupportedFeatureError, and a
+        too large pattern LimitExceededError. The error has the position in the pattern.
+
+        Returns:
+            The root of the syntax tree.
+        """
         if flags := re.match(r"\(\?([a-zA-Z]+)\)", self._pattern):
             self._flags = self._with_flags(flags[1], "", 0)
             self._position = flags.end()
@@ -156,7 +205,7 @@ class PatternReader:
         atom = self._atom()
         self._characters += isinstance(atom, Characters)
         if self._characters > self._limits.max_pattern_characters:
-            # What is too long is not read to its end.
+            # A pattern that is too long is rejected before it is read to its end.
             raise LimitExceededError(
                 f"the pattern has more than {self._limits.max_pattern_characters} characters (fixed limit "
                 "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
@@ -175,7 +224,7 @@ class PatternReader:
         return Repeat(atom, *bounds, lazy, begin)
 
     def _skip(self) -> None:
-        """Move behind what stands for nothing."""
+        """Advance past text without meaning. Here there is none."""
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         begin = self._position
@@ -212,7 +261,7 @@ class PatternReader:
         if character in "^$":
             return Anchor(character == "$", begin)
         if self._peek() in ("b", "B"):
-            # ECMA-262 takes what equals a letter of a word when case is ignored (U+017F, U+212A) for one, too.
+            # In ECMA-262, characters that equal a word character without case (U+017F, U+212A) are word characters.
             return WordBoundary(self._next() == "B", self._folded(self._named("w")), begin)
         return Characters(self._folded(self._escape(in_class=False)))
 
@@ -227,16 +276,16 @@ class PatternReader:
         look = self._group_head(begin) if self._take("?") else None
         body = self._alternatives()
         if not self._take(")"):
-            raise self._invalid("missing ')'", begin)
+            raise self._invalid("missing ')': this '(' is never closed", begin)
         self._depth -= 1
         self._flags = flags
         if look is not None:
-            return Look(body, *look, begin)
-        # A group may be repeated, whatever is in it.
+            return Look(body, *look, begin, self._position)
+        # A group may be repeated, whatever it contains.
         return Sequence((body,)) if isinstance(body, Anchor | WordBoundary | Look) else body
 
     def _group_head(self, begin: int) -> tuple[bool, bool] | None:
-        """Read what follows `(?`. (behind, negative) for a look-around, None for a group that may match anywhere."""
+        """Read the text after `(?`. Return (behind, negative) for a look-around, None for a group."""
         if self._take(":"):
             return None
         for symbol, look in (("=", (False, False)), ("!", (False, True)), ("<=", (True, False)), ("<!", (True, True))):
@@ -257,7 +306,7 @@ class PatternReader:
         if flags is None:
             raise self._unsupported("group modifier", begin)
         if flags[3] == ")":
-            raise self._unsupported("flag that does not stand at the beginning; (?i:...) sets it for a group", begin)
+            raise self._unsupported("flag that does not stand at the beginning", begin)
         self._flags = self._with_flags(flags[1], flags[2] or "", begin)
         self._position = flags.end()
         return None
@@ -290,7 +339,7 @@ class PatternReader:
                 item = self._range(item, self._class_item(), at)
             items.append(self._folded(item))
         if not items:
-            # Python takes the bracket that closes for the first character of the class.
+            # Python reads the closing bracket as the first character of the class.
             raise self._unsupported("an empty class", begin)
         class_ = joined(items)
         return class_.negated() if negated else class_
@@ -342,10 +391,9 @@ class PatternReader:
         name = self._until("}") if self._take("{") else None
         if name is None:
             raise self._invalid("a property without braces", begin)
-        characters = property_characters(name)
-        if characters is None:
+        class_ = character_class.with_property(name)
+        if class_ is None:
             raise self._unsupported(f"the Unicode property {name!a}", begin)
-        class_ = agreed(characters)
         return class_.negated() if negated else class_
 
     def _code_point(self, kind: str, begin: int) -> int:
@@ -368,7 +416,6 @@ class PatternReader:
     # -- tools ---------------------------------------------------------------------------------------------------
 
     def _peek(self) -> str:
-        """The next character, "" at the end."""
         return self._pattern[self._position : self._position + 1]
 
     def _next(self) -> str:
@@ -382,7 +429,6 @@ class PatternReader:
         return False
 
     def _until(self, end: str) -> str | None:
-        """The text up to `end`, which is passed over, too; None when it does not follow."""
         text, found, _ = self._pattern[self._position :].partition(end)
         self._position += len(text) + 1
         return text if found else None

@@ -1,14 +1,14 @@
-"""The texts that a backtracking matcher takes as a whole: the match that it prefers ends where the text ends.
+"""Simulation of a backtracking matcher, to compile the texts that Python's `re.match` matches to their end.
 
-Python's `re.match` tries the branches of a pattern in order and stops at the first that matches: `a|ab` never takes
-`ab`, and `".*?"` never goes past a quote. A matcher follows all branches at once, in this order (as in Cox, 2010,
-"Regular Expression Matching in the Wild", and Rust's `regex`): what comes behind a match in the list is dropped,
-because the match is preferred.
+Python's `re.match` tries the branches of a pattern in order and stops at the first that matches: `a|ab` never matches
+`ab`, and `".*?"` never extends past a quote. The simulation follows all branches at once. It keeps them in a list, in
+the order in which `re.match` tries them (Cox, 2010, "Regular Expression Matching in the Wild"; Rust's `regex`). If a
+branch matches, the branches after it in the list are dropped.
 
-    a|ab     (a, a b)  --a-->  (match, b): what stands behind the match is dropped  --b-->  nothing
+    a|ab     (a, a b)  --a-->  (match, b): the branch after the match is dropped  --b-->  nothing
 
-A look-ahead that the text so far does not decide goes along with its branch. A branch that has reached the end of the
-pattern then waits for it in the list, and is a match once it holds.
+A look-ahead that depends on later text is attached to its branch. If the branch reaches the end of the pattern, it
+stays in the list until the look-ahead is decided.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from grammar_workers.languages.regex.character_class import ANYTHING
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
 from grammar_workers.options import Limits
 
+# The instruction at the end of the pattern.
 MATCH = 0
-"""The instruction at which the pattern has been read."""
+# In place of `MATCH`: the match ended before the last character read, and a look-ahead is still undecided.
 ENDED = -1
-"""In place of `MATCH`: the match ended before the last character, and waits for a look-ahead."""
+# In place of `MATCH`: a match whose end was marked; it stays in the list.
 CHOSEN = -2
-"""In place of `MATCH`: a match whose end was marked; it stays in the list."""
 
 
 class Branch(NamedTuple):
-    """An instruction that has been reached, and the look-aheads that the rest of the text must meet.
+    """One alternative path of a simulated backtracking matcher.
 
-    Each of `waiting` is (negative, branches of the look-ahead).
+    Attributes:
+        instruction: Number of the next instruction of the compiled pattern. Numbers up to 0 mean that the path is a
+            complete match: `MATCH` (0) if it ends at the current character, `ENDED` (-1) if it ended at an earlier
+            character, `CHOSEN` (-2) if the caller has marked its end, so that it is never dropped.
+        waiting: Undecided look-aheads. Each is a pair: True if the look-ahead must not match, and its branches.
     """
 
     instruction: int
@@ -45,21 +49,30 @@ Branches = tuple[Branch, ...]
 
 
 class Run(NamedTuple):
-    """The branches of the pattern, and before each character those of each look-behind."""
+    """State of a simulated backtracking matcher after some text.
+
+    Attributes:
+        branches: Alternative paths through the pattern, the preferred one first. (): no longer text can match.
+        behinds: The alternative paths through each look-behind of the pattern, inner look-behinds first.
+    """
 
     branches: Branches
     behinds: tuple[Branches, ...]
 
 
 def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
-    """Compile the texts that `tree` takes as a whole by preference, where no other text stands around them.
+    """Compile a pattern to the DFA of the texts that a backtracking matcher matches to their end.
+
+    The matcher stops at the first match that it finds. A text counts only if this match is the whole text. A too large
+    pattern raises LimitExceededError.
 
     Args:
-        tree: A pattern whose only conditions are look-arounds. Of a class, `common` is read.
-        limits: Bounds on states and steps.
+        tree: Syntax tree of a pattern without anchors and word boundaries. A character class counts as the characters
+            that both dialects (ECMA-262 and Python's `re`) accept.
+        limits: Bounds on states and on steps of work.
 
-    Raises:
-        LimitExceededError: The pattern or its automaton is too large.
+    Returns:
+        The minimal DFA.
 
     Reference: Cox 2010, https://swtch.com/~rsc/regexp/regexp3.html.
     """
@@ -73,12 +86,23 @@ def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
 
 
 def is_match(run: Run) -> bool:
-    """Return whether the preferred match ends here if the text does."""
+    """Return whether the matcher matches all of the text read so far, provided that the text ends here.
+
+    Args:
+        run: State of the matcher after the text.
+    """
     return chosen_at_end(run.branches) == MATCH
 
 
 def chosen_at_end(branches: Branches) -> int | None:
-    """Return the instruction of the first branch that is a match if the text ends here, None without any."""
+    """Return the instruction of the first branch that is a match, provided that the text ends here.
+
+    Args:
+        branches: Alternative paths of the matcher, the preferred one first.
+
+    Returns:
+        `MATCH` (0), `ENDED` (-1) or `CHOSEN` (-2). None if no branch is a match.
+    """
     for instruction, waiting in branches:
         if instruction <= MATCH and all((chosen_at_end(inner) is None) == negative for negative, inner in waiting):
             return instruction
@@ -86,12 +110,19 @@ def chosen_at_end(branches: Branches) -> int | None:
 
 
 class Matcher:
-    """Follows the branches of `tree` through a text, letter by letter.
+    """Simulation of a backtracking matcher, which reads a text character by character.
+
+    A *letter* is a class of characters that are in the same character sets of the pattern.
+
+    Args:
+        tree: Syntax tree of a pattern without anchors and word boundaries.
+        limits: Bounds on states and steps. An exhausted budget raises LimitExceededError.
 
     Attributes:
-        starts, letter_at: The letters of all characters, as `charset.letters_of` has them.
-        letters: The numbers of the letters.
-        begun: The run before the first character of a text.
+        starts: First code points of intervals of characters, ascending.
+        letter_at: The letter of each interval; -1 for surrogates.
+        letters: The numbers of all letters.
+        begun: State of the matcher before the first character of a text.
     """
 
     def __init__(self, tree: Node, limits: Limits) -> None:
@@ -109,11 +140,20 @@ class Matcher:
         self.begun = self.begin(behinds)
 
     def begin(self, behinds: tuple[Branches, ...]) -> Run:
-        """Return the run that begins where the look-behinds are as far as `behinds`."""
+        """Return the state of a matcher that begins a match at the current position of a text.
+
+        Args:
+            behinds: Alternative paths through each look-behind at this position, inner look-behinds first.
+        """
         return Run(self._reached([Branch(self._first)], behinds), behinds)
 
     def after(self, run: Run, letter: int) -> Run:
-        """Return the run one character later."""
+        """Return the state of the matcher after one more character.
+
+        Args:
+            run: State before the character; not changed.
+            letter: Number of the character's letter (class of equivalent characters).
+        """
         behinds: tuple[Branches, ...] = ()
         for branches in run.behinds:
             behinds += (self._after(branches, letter, behinds, every=True),)
@@ -129,7 +169,7 @@ class Matcher:
             if read is not None:
                 goes_on, target = letter in read, self._program.following[instruction][0]
             else:
-                # A match that waits for nothing has dropped what is behind it, and is not the end of a longer text.
+                # A match without undecided look-aheads is final: it is not a match of a longer text.
                 goes_on, target = instruction == CHOSEN or (bool(waiting) and not every), min(instruction, ENDED)
             kept = _kept((negative, self._after(inner, letter, behinds)) for negative, inner in waiting)
             if goes_on and kept is not None:
@@ -175,7 +215,7 @@ class Matcher:
 
 
 def _kept(looks: Iterable[tuple[bool, Branches]]) -> frozenset[tuple[bool, Branches]] | None:
-    """Return the look-aheads that are not decided yet, or None where one of them does not hold."""
+    """Return the look-aheads that are still undecided, or None if one of them fails."""
     kept = set()
     for negative, inner in looks:
         holds = any(instruction <= MATCH and not waiting for instruction, waiting in inner)
@@ -189,10 +229,10 @@ def _kept(looks: Iterable[tuple[bool, Branches]]) -> frozenset[tuple[bool, Branc
 class _Program:
     """Instructions in the order in which a matcher tries them: Thompson's construction, from the end of a pattern on.
 
-    Instruction i reads a character of `characters[i]` and goes on at `following[i][0]`. Where `characters[i]` is None,
-    it goes on at each of `following[i]`, the preferred one first. `exits` has the instruction behind each loop, `looks`
-    the look-around that an instruction asks for, with the first instruction of a look-ahead and the number of a
-    look-behind, whose first instruction is in `behinds`.
+    Instruction i reads a character of `characters[i]` and continues at `following[i][0]`. If `characters[i]` is None,
+    it continues at each of `following[i]`, the preferred one first. `exits` maps a loop instruction to the instruction
+    after the loop. `looks` maps an instruction to its look-around and to a number: the first instruction of a
+    look-ahead, or the index of a look-behind in `behinds`, which lists first instructions.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -204,7 +244,7 @@ class _Program:
         self._budget = budget
 
     def add(self, node: Node, following: int) -> int:
-        """Append `node` before the instruction `following` and return the instruction that it begins with."""
+        """Append `node` before the instruction `following`, and return its first instruction."""
         if isinstance(node, Characters):
             return self._append(node.characters.common, (following,))
         if isinstance(node, Sequence):
@@ -233,7 +273,7 @@ class _Program:
 
         low, first = node.low, following
         if node.high is None:
-            # `x*` is `(x+)?`: so an iteration that reads nothing ends the loop, as it does for a matcher.
+            # `x*` is built as `(x+)?`: an iteration that reads nothing ends the loop, as in Python's `re`.
             again = self._append(None, ())
             self.exits[again] = following
             first = self.add(node.body, again)

@@ -1,6 +1,7 @@
-r"""Patterns as Python's `re` alone reads them: `\w` is any letter, `.` anything but a line feed, `$` may precede one.
+r"""Parser of patterns in the dialect of Python's `re`, for the terminals of Lark grammars.
 
-Anchors and word boundaries become look-arounds, so that look-arounds are the only conditions that are left.
+In this dialect, `\w` is the underscore or any Unicode letter or digit. `.` is any character except the line feed. `$`
+may precede a final line feed. The parser converts anchors and word boundaries to look-arounds.
 """
 
 from __future__ import annotations
@@ -12,16 +13,11 @@ from typing import ClassVar
 
 from grammar_workers.dfa import charset
 from grammar_workers.languages.regex import parse
-from grammar_workers.languages.regex.character_class import ANYTHING, CharacterClass, agreed, single
+from grammar_workers.languages.regex.character_class import CharacterClass, agreed, single
+from grammar_workers.languages.regex.neighbors import ANY, NO_LINE_FEED, PYTHON_END, between
 from grammar_workers.languages.regex.written_out import width, with_parts
-from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
-
-_ANY = parse.Characters(ANYTHING)
-_LINE_FEED = parse.Characters(agreed(charset.of("\n")))
-_OTHER = parse.Characters(agreed(charset.complement(charset.of("\n"))))
-_LONGER = parse.Alternatives((_OTHER, parse.Sequence((_LINE_FEED, _ANY))))
-"""What does not follow `$`, which may precede the last line feed."""
+from grammar_workers.scalar_values import is_scalar_value
 
 _COMMENTS = re.compile(r"(?:\(\?#[^)]*\))*+")
 _BLANKS = re.compile(r"(?:\(\?#[^)]*\)|[ \t\n\r\v\f]|#[^\n]*+)*+")
@@ -34,7 +30,17 @@ _SPECIAL = frozenset("()[]{}|*+?.^$\\-&~# \t\n\r\v\f")
 
 @functools.lru_cache(maxsize=64)
 def read_python(pattern: str, limits: Limits) -> parse.Node:
-    """Read a pattern of a Lark grammar; its only conditions are look-arounds. Raises what `parse.read_regex` raises."""
+    """Parse a pattern in the dialect of Python's `re` to a syntax tree.
+
+    A malformed, unsupported or too large pattern raises GrammarError with the position.
+
+    Args:
+        pattern: The regular expression.
+        limits: Bounds on nesting and on the number of characters.
+
+    Returns:
+        The root of the syntax tree. It has look-arounds instead of anchors and word boundaries.
+    """
     return _PythonReader(pattern, limits).read()
 
 
@@ -56,20 +62,18 @@ class _PythonReader(parse.PatternReader):
         node = super()._repeated()
         if isinstance(node, parse.Anchor):
             if "m" in self._flags:
-                return parse.Look(_OTHER, not node.at_end, True, node.position)
-            return parse.Look(_LONGER if node.at_end else _ANY, not node.at_end, True, node.position)
+                return parse.Look(NO_LINE_FEED, not node.at_end, True, node.position)
+            return PYTHON_END if node.at_end else parse.Look(ANY, True, True, node.position)
         if isinstance(node, parse.WordBoundary):
-            # One side is part of a word; with `negative`, both or none.
-            word, at = parse.Characters(agreed(node.words.python())), node.position
-            sides = [(side, side == node.negative) for side in (True, False)]
-            looks = [(parse.Look(word, True, not a, at), parse.Look(word, False, not b, at)) for a, b in sides]
-            return parse.Alternatives(tuple(map(parse.Sequence, looks)))
+            # Exactly one side is a word character; with `negative`, both or neither.
+            word = node.words.python()
+            return between(((word, outside), (word, outside == node.negative)) for outside in (False, True))
         return node
 
     def _atom(self) -> parse.Node:
         begin = self._position
         if self._take("\\A") or self._take("\\Z"):
-            return parse.Look(_ANY, self._pattern[begin + 1] == "A", True, begin)
+            return parse.Look(ANY, self._pattern[begin + 1] == "A", True, begin)
         node = super()._atom()
         if isinstance(node, parse.Look) and node.behind and len({*width(node.body)}) > 1:
             raise self._invalid("a look-behind of several lengths; write one for each length", begin)
@@ -90,7 +94,7 @@ class _PythonReader(parse.PatternReader):
         if "a" not in self._flags:
             return super()._named(name)
         found = charset.matching(rf"(?a:\{name})")
-        # No class that both dialects see alike, so that it stays as it is where case is ignored.
+        # The two functions differ, so the class does not count as agreed, and case folding leaves it unchanged.
         return CharacterClass(lambda: found, lambda: found)
 
     def _escape(self, *, in_class: bool) -> CharacterClass:
@@ -122,5 +126,10 @@ class _PythonReader(parse.PatternReader):
 
 
 def without_conditions(node: parse.Node) -> parse.Node:
-    """Return the pattern with every look-around taken out."""
+    """Return a copy of a syntax tree without its look-arounds. It matches at least the texts of the original.
+
+    Args:
+        node: The root of the tree; not changed. Anchors and word boundaries must already be look-arounds
+            (`read_python`).
+    """
     return parse.NOTHING if isinstance(node, parse.Look) else with_parts(node, without_conditions)

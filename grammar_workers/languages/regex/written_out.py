@@ -1,4 +1,4 @@
-"""The parts of a pattern by their lengths once all counts are written out."""
+"""Sizes of the parts of a regular expression, and functions that traverse its syntax tree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from grammar_workers.languages.regex.parse import Alternatives, Characters, Look
 
 
 def length(node: Node) -> int:
-    """Return the number of characters of a part when its counts are written out."""
+    """Return the number of characters, classes and conditions in a part of a pattern with repetitions written out.
+
+    `x{2,5}` counts as five copies of `x`, and `x{3,}` as three. At least one copy is counted.
+    """
     if isinstance(node, Repeat):
         return length(node.body) * max(node.low if node.high is None else node.high, 1)
     return sum(map(length, parts_of(node))) if isinstance(node, Sequence | Alternatives) else 1
 
 
 def width(node: Node) -> tuple[float, float]:
-    """Return the least and the largest number of characters that a part reads; conditions read none."""
+    """Return the minimum and maximum number of characters that a part of a pattern reads. The maximum may be infinite.
+
+    Look-arounds, anchors and word boundaries read no characters.
+    """
     if isinstance(node, Characters):
         return 1, 1
     if isinstance(node, Look):
@@ -32,7 +38,14 @@ def width(node: Node) -> tuple[float, float]:
 
 
 def largest_part(node: Node) -> int | None:
-    """Return the position of the repetition that is longest when its counts are written out; None without any."""
+    """Return the offset of the repetition with the largest `length`, for error messages.
+
+    Args:
+        node: The syntax tree of a pattern.
+
+    Returns:
+        Offset in the pattern. None if the pattern has no repetition.
+    """
     found = _repetitions(node)
     return max(found, key=length).position if found else None
 
@@ -43,7 +56,7 @@ def _repetitions(node: Node) -> list[Repeat]:
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
-    """Return the parts that a part consists of; () for what consists of none."""
+    """Return the direct children of a node of a pattern's syntax tree, in order; () if there are none."""
     if isinstance(node, Sequence):
         return node.parts
     if isinstance(node, Alternatives):
@@ -52,7 +65,12 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a part whose parts have been changed."""
+    """Return a copy of a node of a pattern's syntax tree in which each direct child is replaced.
+
+    Args:
+        node: The node; not changed. A node without children is returned unchanged.
+        change: Function from a child to its replacement.
+    """
     if isinstance(node, Sequence):
         return Sequence(tuple(map(change, node.parts)))
     if isinstance(node, Alternatives):

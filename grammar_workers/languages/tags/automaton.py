@@ -1,9 +1,10 @@
-"""The automaton of a format: moves over characters, over tokens, and over values that have rules of their own.
+"""The automaton of a format (node of a structural tag). It reads characters and tokens, and calls rules for values.
 
     <f> JSON </f>      0 -'<'-> 1 -'f'-> 2 -'>'-> 3 ;  3 calls JSON, returns to 4 ;  4 -'<'-> 5 ; ...
 
-Subset construction makes it deterministic over characters. A token may stand for its text, too: then what follows is
-what follows either. Which of several values begins is for their first bytes to say (`lower`).
+The subset construction makes the automaton deterministic over characters and tokens. A state may read a token and also
+the text of this token. Both then lead to one next state, which allows everything that may follow one of them. If a
+state calls several values, their first bytes decide between them (`lower`).
 """
 
 from __future__ import annotations
@@ -26,35 +27,47 @@ from grammar_workers.pushdown.builder import runs
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# The number of a state.
 State = int
+# The number of a value: a rule that is called.
 Value = int
-"""The number of a rule that is called."""
 
 
 @dataclasses.dataclass
 class FormatNfa(RuleNfa):
-    """The automaton of a rule, whose calls are values, that also has moves over `tokens` in each state.
+    """Nondeterministic automaton of a format (node of a structural tag), with moves over characters, tokens and values.
 
-    `boundaries`: a state in which tokens are counted -> the one in which the next token begins where one ends in it.
-    What that leads to without a text, the first one leads to, too.
+    A value, such as a JSON value, is a separate rule. A move whose label is the number of a value calls this rule.
+
+    Attributes:
+        tokens: For each state: (token IDs, target) pairs. The state reads any one of these tokens and moves to target.
+        boundaries: State s -> state t, for text with a maximum number of tokens. If a token ends in s, the next token
+            begins in t. All states that silent moves (without reading) reach from t, they also reach from s.
     """
 
     tokens: list[list[tuple[frozenset[TokenId], State]]] = dataclasses.field(default_factory=list)
     boundaries: dict[State, State] = dataclasses.field(default_factory=dict)
 
     def state(self) -> State:
-        """A new state."""
+        """Append a state without moves and return its number."""
         self.tokens.append([])
         return super().state()
 
 
 @dataclasses.dataclass
 class FormatDfa:
-    """Deterministic over characters and over tokens. `starts` are where classes of characters begin.
+    """Automaton of a format (node of a structural tag) that is deterministic over characters and over tokens.
 
-    `characters[state]`: class -> state. `tokens[state]`: (first token, last token, state), in order, no two with the
-    same token. `values[state]`: value -> state. `boundaries` as in `FormatNfa`. Every state leads to a final one if all
-    values can be completed.
+    A value is a called rule, such as a JSON value. If every value has a text, every state leads to a final state.
+
+    Attributes:
+        starts: First code point of each class of characters, ascending.
+        characters: For each state: index of a class of characters -> next state.
+        tokens: For each state: (first token ID, last token ID, next state), in ascending order without overlaps.
+        values: For each state: number of a value -> next state after the value.
+        boundaries: State s -> state t, for text with a maximum number of tokens. If a token ends in s, the next token
+            begins in t.
+        final: For each state: True if the text may end in it.
     """
 
     starts: list[int]
@@ -66,7 +79,14 @@ class FormatDfa:
 
 
 class Determinizer:
-    """The subset construction. `first_bytes` has the bytes that each value may begin with."""
+    """Subset construction that converts the automaton of a format (node of a structural tag) to a deterministic one.
+
+    Args:
+        nfa: The automaton to determinize; not changed.
+        vocabulary: The tokens of the model. Their texts decide which moves overlap.
+        first_bytes: For each value (called rule), the bytes with which the value may begin.
+        budget: Counts the steps of work, and has the limits.
+    """
 
     def __init__(
         self, nfa: FormatNfa, vocabulary: Vocabulary, first_bytes: Mapping[Value, frozenset[int]], budget: Budget
@@ -83,7 +103,14 @@ class Determinizer:
         self._subsets: list[frozenset[State]] = []
 
     def run(self) -> FormatDfa:
-        """Raises LimitExceededError, and UnsupportedFeatureError where a token is also the beginning of a value."""
+        """Return the deterministic automaton. Call this method once.
+
+        Too many states raise LimitExceededError. If a state reads a token whose text may also begin a value,
+        UnsupportedFeatureError is raised.
+
+        Raises:
+            UnsatisfiableError: No text matches.
+        """
         nfa = self._nfa
         result = FormatDfa(self._starts)
         self._number(frozenset([0]))
@@ -98,7 +125,7 @@ class Determinizer:
             result.values.append({value: self._number(frozenset(targets)) for value, targets in values})
             result.tokens.append(self._token_runs(number, tokens))
             if nfa.boundaries and not nfa.boundaries.keys().isdisjoint(subset):
-                # All that these lead to without a text is in the subset, too.
+                # `moved` needs no closure: the subset contains all states that silent moves reach from the targets.
                 moved = frozenset(nfa.boundaries.get(state, state) for state in subset)
                 result.boundaries[number] = self._number_of(moved)
             result.final.append(not nfa.finals.isdisjoint(subset))
@@ -108,7 +135,7 @@ class Determinizer:
 
     @memoized
     def _number(self, states: frozenset[State]) -> int:
-        """The number of the subset of these and all that they lead to without a text."""
+        """Return the number of the subset of `states` and all states that silent moves reach from them."""
         subset = self._nfa.closure(states)
         self._budget.spend(len(subset))
         return self._number_of(subset)
@@ -123,7 +150,7 @@ class Determinizer:
 
     @memoized
     def _row(self, number: int) -> dict[int, int]:
-        """Class -> subset."""
+        """Return the next subset for each class of characters."""
         targets: dict[int, set[State]] = {}
         for state in self._subsets[number]:
             for label, target in self._nfa.edges[state]:
@@ -135,7 +162,7 @@ class Determinizer:
 
     @memoized
     def _values(self, number: int) -> dict[Value, set[State]]:
-        """The states that each value of a subset leads to."""
+        """Return the states after each value of a subset."""
         found: dict[Value, set[State]] = {}
         for state in self._subsets[number]:
             for label, target in self._nfa.edges[state]:
@@ -146,7 +173,7 @@ class Determinizer:
     def _token_runs(
         self, number: int, targets: Mapping[frozenset[TokenId], set[State]]
     ) -> list[tuple[TokenId, TokenId, int]]:
-        """Tokens from the first to the last one -> subset, where sets of tokens lead to these states."""
+        """Return (first token, last token, next subset), where `targets` maps sets of tokens to states."""
         if not targets:
             return []
         sets = [(self._in_order(named), frozenset(led_to)) for named, led_to in targets.items()]
@@ -155,7 +182,7 @@ class Determinizer:
             ((named, led_to),) = sets
             return [(*run, self._number(led_to)) for run in runs(named)]
         universe = np.unique(np.concatenate([named for named, _ in sets]))
-        # Place in `unions` of all states that a token leads to.
+        # Index in `unions` of the set of states that each token leads to.
         unions: list[frozenset[State]] = [frozenset()]
         union_of = np.zeros(len(universe), np.int64)
         for named, led_to in sets:
@@ -175,7 +202,7 @@ class Determinizer:
         ]
 
     def _in_order(self, tokens: frozenset[TokenId]) -> NDArray[np.int64]:
-        """int64, ascending."""
+        """Return the tokens in ascending order, int64."""
         self._budget.spend(1 + len(tokens) // 64)
         return self._sorted(tokens)
 
@@ -184,11 +211,11 @@ class Determinizer:
         return np.array(sorted(tokens))
 
     def _begins_text(self, number: int, tokens: NDArray[np.int64]) -> list[int]:
-        """The places of the tokens whose first byte may be read as text in a subset."""
+        """Return the indices of the tokens whose first byte may be read as text in a subset."""
         ends = [*self._starts[1:], 0x110000]
         begins = np.zeros(256, np.bool_)
         for one in self._row(number):
-            # A character beyond ASCII begins with one of the bytes from 0x80.
+            # The first byte of a character outside ASCII is at least 0x80.
             begins[min(self._starts[one], 0x80) : ends[one] if ends[one] <= 0x80 else 0x100] = True
         for value in self._values(number):
             begins[list(self._first_bytes[value])] = True
@@ -197,12 +224,12 @@ class Determinizer:
 
     @functools.cached_property
     def _first_byte_of_tokens(self) -> NDArray[np.int16]:
-        """int16 [tokens]; -1 for one without a text."""
+        """The first byte of each token, int16 [tokens]; -1 for a token without text."""
         texts = map(self._vocabulary.token_bytes, range(len(self._vocabulary)))
         return np.fromiter((text[0] if text else -1 for text in texts), np.int16, len(self._vocabulary))
 
     def _spelled(self, number: int, token: TokenId) -> frozenset[State]:
-        """What the text of a token leads to."""
+        """Return the states after the text of a token, read character by character."""
         text, rest = _decoded(self._vocabulary.token_bytes(token))
         for character in text:
             self._budget.spend(1)
@@ -214,14 +241,14 @@ class Determinizer:
             number = one
         if not rest:
             return self._subsets[number]
-        # A part of a character is left over: it leads on where some character beyond ASCII does.
+        # The token ends inside a character, so it can continue if some character outside ASCII can be read.
         if any([*self._starts, 0x110000][one + 1] > 0x80 for one in self._row(number)):
             raise _both(token, self._vocabulary)
         return frozenset()
 
 
 def _decoded(data: bytes) -> tuple[str, bytes]:
-    """The characters that bytes begin with, and what follows these."""
+    """Return the longest prefix of `data` that is valid UTF-8, decoded, and the remaining bytes."""
     try:
         return data.decode(), b""
     except UnicodeDecodeError as error:
@@ -235,7 +262,7 @@ def _both(token: TokenId, vocabulary: Vocabulary) -> UnsupportedFeatureError:
 
 
 def _drop_dead(automaton: FormatDfa) -> bool:
-    """Remove moves to states from which no final one is reached; False if the first state is such a state."""
+    """Remove moves to states from which no final state is reachable; return False if the first state is one of them."""
     rows = zip(automaton.characters, automaton.values, automaton.tokens, strict=True)
     targets = [{*read.values(), *called.values(), *(edge[-1] for edge in edges)} for read, called, edges in rows]
     ends = (state for state, final in enumerate(automaton.final) if final)
@@ -244,5 +271,5 @@ def _drop_dead(automaton: FormatDfa) -> bool:
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}
     automaton.tokens = [[edge for edge in edges if edge[-1] in alive] for edges in automaton.tokens]
-    # Dead states are left as they are, and nothing leads there: no boundary has a dead target but where it is dead.
+    # Dead states stay, but no move leads to them. The target of a boundary is dead only if its source is dead.
     return 0 in alive

@@ -1,8 +1,8 @@
-"""Formats as a nondeterministic automaton (Thompson's construction).
+"""Thompson's construction for structural tags: converts a format to a nondeterministic automaton.
 
-The ends of a tag are excluded from the free text that directly belongs to it: what `any_text`, `triggered_tags` and the
-like hold inside of it, be it in a sequence, as an alternative or repeated, but not inside of another tag. The free text
-of a `dispatch` has its own `excludes` for that.
+A *format* is a node of a structural tag. Some formats, such as `any_text` and `triggered_tags`, contain free text. In a
+tag, free text must not contain the end texts or end tokens of the tag. There are two exceptions: a nested tag has only
+its own ends, and the free text of a `dispatch` format has only its own `excludes`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from grammar_workers import tag_formats as formats
 from grammar_workers.budget import budget_of, limits_at
@@ -21,69 +21,95 @@ from grammar_workers.errors import (
     UnsatisfiableError,
     UnsupportedFeatureError,
 )
-from grammar_workers.languages.cfg.reading import RuleOfFormats
-from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
 from grammar_workers.languages.tags.layout import Layout
+from grammar_workers.languages.tags.leaves import Content, TagLeaves
+from grammar_workers.languages.tags.lower import GrammarRule
 from grammar_workers.languages.tags.nested_values import Listed
 from grammar_workers.languages.tags.spelling import Speller, Spelling, rest_of
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
+from grammar_workers.scalar_values import has_surrogate
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
-
-Content: TypeAlias = Dfa | Value | RuleNfa | RuleOfFormats | tuple[formats.Format, str]
-"""Texts, a value with a rule of its own, a rule that calls values or formats, or another format and its pointer."""
-
-
-class Leaves(Protocol):
-    """What reads the formats that are languages of their own."""
-
-    def format_content(self, format_: formats.Format, pointer: str) -> Content:
-        """What a format allows."""
-
-    def json_value(self, alternatives: Sequence[tuple[formats.JsonSchemaFormat, str]]) -> Value:
-        """The value that one of these formats, which differ in their schemas alone, allows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """The ends of the tag around a format, which its free text does not hold."""
+    """The texts and tokens that end a tag. Free text in the tag must not contain them.
+
+    Attributes:
+        texts: The end texts, each of them nonempty.
+        tokens: IDs of the end tokens.
+    """
 
     texts: tuple[str, ...] = ()
     tokens: frozenset[TokenId] = frozenset()
 
 
+# A trigger of free text: the word, its JSON Pointer, and a function that appends what follows. The function takes the
+# words that have been read, and the state after them.
+_Trigger: TypeAlias = tuple[str, str, Callable[[Spelling, State], None]]
+# A trigger with its JSON Pointer, and the tags that it opens: index and begin of each.
+_Opening: TypeAlias = tuple[str, str, list[tuple[int, Spelling]]]
 _NONE = Ends()
 _TIMES = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
+# Budget steps for each copy of a format; a repetition creates several copies.
 _FORMAT_STEPS = 16
-"""A format, laid out once more wherever it is repeated."""
 
 
 class Construction:
-    """The automaton of one format."""
+    """Builder of the nondeterministic automaton of one structural tag.
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits, leaves: Leaves) -> None:
+    Args:
+        vocabulary: The tokens of the model.
+        limits: Bounds on states and on steps of work. If one is exceeded, LimitExceededError is raised.
+        leaves: Compiler of the formats of other languages, such as JSON and regular expressions.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, limits: Limits, leaves: TagLeaves) -> None:
         self._vocabulary = vocabulary
         self._limits = limits
         self._budget = budget_of(limits)
         self._speller = Speller(vocabulary)
         self._leaves = leaves
         self._laid = Layout(limits)
-        # What formats that are repeated allow, by identity; each is kept, so that no other one gets its identity.
-        self._contents: dict[tuple[int, Ends], tuple[formats.Format, Content]] = {}
+        # Contents by the identity of the format, because repetitions use them again. The format is stored too, so that
+        # its `id` is not reused.
+        self._contents: dict[int, tuple[formats.Format, Content]] = {}
 
-    def run(self, format_: formats.Format, pointer: str) -> FormatNfa:
-        """Raises GrammarError with pointers that begin with `pointer`."""
-        first = self._laid.nfa.state()
-        self._laid.nfa.finals.add(self._add(format_, pointer, first, _NONE))
-        return self._laid.nfa
+    def run(self, format_: formats.Format, pointer: str) -> tuple[FormatNfa, dict[Value, FormatNfa]]:
+        """Convert a whole structural tag. Call this method once.
+
+        A malformed, unsupported or too large format raises GrammarError. Its JSON Pointer begins with `pointer`.
+
+        Args:
+            format_: The root format (node) of the structural tag.
+            pointer: JSON Pointer of `format_` in the specification.
+
+        Returns:
+            The automaton of the tag, and the automaton of each grammar rule that it calls.
+        """
+        tag = self._automaton(functools.partial(self._add, format_, pointer, ends=_NONE))
+        # The list grows: rules contain formats, which may call JSON values.
+        rules = {
+            value: self._automaton(functools.partial(self._add_rule, rule, ends=_NONE))
+            for value, rule in enumerate(self._leaves.values.rules)
+            if isinstance(rule, GrammarRule)
+        }
+        return tag, rules
+
+    def _automaton(self, add: Callable[..., State]) -> FormatNfa:
+        """Return a new automaton of what `add` appends."""
+        self._laid.nfa = nfa = FormatNfa()
+        nfa.finals.add(add(first=self._laid.state()))
+        return nfa
 
     # -- formats -------------------------------------------------------------------------------------------------
 
     def _add(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
-        """Lay a format out from state `first`; the state behind it. Limits that it exceeds get its pointer."""
+        """Return the state after a format that is appended to `first`. Exceeded limits get its pointer."""
         with limits_at(pointer):
             return self._lay_out(format_, pointer, first, ends)
 
@@ -124,59 +150,62 @@ class Construction:
                 return self._token_triggered_tags(format_, pointer, first, ends)
             case formats.TokenDispatchFormat():
                 return self._token_dispatch(format_, pointer, first, ends)
-        if isinstance(format_, Listed):
-            return self._listed(format_, pointer, first, ends)
-        _, found = self._contents.get((id(format_), ends)) or self._contents.setdefault(
-            (id(format_), ends), (format_, self._content(format_, pointer, ends))
-        )
-        if isinstance(found, Dfa):
-            return self._laid.embed(found, first)
-        if isinstance(found, RuleNfa):
-            return self._laid.embed_rule(found, first)[0]
-        if isinstance(found, RuleOfFormats):
-            if ends.texts:
-                raise UnsupportedFeatureError(
-                    "tokens or `%json` in a grammar inside a tag that ends with a text; end the tag with a token",
-                    pointer=pointer,
-                )
-            return self._formats_of(found, pointer, first, ends)
-        if isinstance(found, Value):
+            case Listed():
+                return self._listed(format_, pointer, first, ends)
+        content = self._compiled(format_, functools.partial(self._leaves.format_content, format_, pointer))
+        if isinstance(content, Dfa) and isinstance(format_, formats.SpecificationFormat):
+            for end in ends.texts:
+                content = self._up_to_end(content, end)
+            if content.is_empty:
+                raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
+        return self._embed(content, pointer, first, ends)
+
+    def _compiled(self, format_: formats.Format, compile_: Callable[[], Content]) -> Content:
+        """Return the content of a leaf format. `compile_` compiles it when it is needed for the first time."""
+        if id(format_) not in self._contents:
+            self._contents[id(format_)] = format_, compile_()
+        return self._contents[id(format_)][1]
+
+    @memoized
+    def _up_to_end(self, content: Dfa, end: str) -> Dfa:
+        return up_to_end(content, end, self._vocabulary, self._limits)
+
+    def _embed(self, content: Content, pointer: str, first: State, ends: Ends) -> State:
+        """Return the state after the content of a leaf format."""
+        if isinstance(content, Dfa):
+            return self._laid.embed(content, first)
+        if isinstance(content, GrammarRule):
+            return self._add_rule(content, first, ends)
+        if isinstance(content, int):
             last = self._laid.state()
-            self._laid.nfa.edges[first].append((found, last))
+            self._laid.nfa.edges[first].append((content, last))
             return last
-        inside, place = found
+        inside, place = content
         try:
             return self._add(inside, place, first, ends)
         except GrammarError as error:
-            # What a format was rewritten to is not the client's.
+            # The client did not write the format that a leaf was rewritten to: the error names the leaf.
             if place == pointer and error.pointer is not None:
                 error.pointer = pointer
             raise
 
-    def _formats_of(self, grammar: RuleOfFormats, pointer: str, first: State, ends: Ends) -> State:
-        last, between = self._laid.embed_rule(grammar.rule, first)
+    def _add_rule(self, rule: GrammarRule, first: State, ends: Ends) -> State:
+        last, between = self._laid.embed_rule(rule.automaton, first)
         for number, state, target in between:
-            format_, position = grammar.formats[number]
+            format_, position = rule.formats[number]
             try:
-                behind = self._add(format_, pointer, self._laid.fresh(state), ends)
+                behind = self._add(format_, rule.pointer, self._laid.fresh(state), ends)
             except GrammarError as error:
-                error.pointer, error.position = pointer or None, position
+                error.pointer, error.position = rule.pointer or None, position
                 raise
             self._laid.nfa.silent[behind].append(target)
         return last
 
-    def _content(self, format_: formats.Format, pointer: str, ends: Ends) -> Content:
-        """Return the texts that a leaf allows before the ends of its tag."""
-        found = self._leaves.format_content(format_, pointer)
-        if isinstance(found, Dfa) and isinstance(format_, formats.SpecificationFormat):
-            for end in ends.texts:
-                found = up_to_end(found, end, self._vocabulary, self._limits)
-            if found.is_empty:
-                raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
-        return found
-
     def _any_of(self, format_: formats.OrFormat, pointer: str, first: State, ends: Ends) -> State:
-        """The alternatives; JSON in one style is one value, for its beginning does not tell which is meant."""
+        """Return the state after alternatives. JSON alternatives in one style become one value.
+
+        Their first bytes do not determine which one is meant.
+        """
         values: dict[str, list[tuple[formats.JsonSchemaFormat, str]]] = {}
         lasts = []
         for index, element in enumerate(format_.elements):
@@ -187,8 +216,8 @@ class Construction:
             else:
                 lasts.append(self._add(element, place, self._laid.fresh(first), ends))
         for alternatives in values.values():
-            lasts.append(self._laid.state())
-            self._laid.nfa.edges[first].append((self._leaves.json_value(alternatives), lasts[-1]))
+            value = self._compiled(alternatives[0][0], functools.partial(self._leaves.json_value, alternatives))
+            lasts.append(self._embed(value, pointer, first, ends))
         return self._laid.join(lasts)
 
     def _listed(self, listed: Listed, pointer: str, first: State, ends: Ends) -> State:
@@ -212,7 +241,7 @@ class Construction:
 
     def _any_text(self, format_: formats.AnyTextFormat, pointer: str, first: State, ends: Ends) -> State:
         self._check_texts(format_.excludes, f"{pointer}/excludes")
-        # The empty text is in every text but itself.
+        # If the empty text is excluded, no other text is allowed.
         if "" in format_.excludes or format_.max_tokens == 0:
             return first
         automaton = self._free({}, [*format_.excludes, *ends.texts])
@@ -280,36 +309,12 @@ class Construction:
         )
 
     def _triggered_tags(self, format_: formats.TriggeredTagsFormat, pointer: str, first: State, ends: Ends) -> State:
-        rules: list[tuple[str, str, list[tuple[int, Spelling]]]] = [
-            (trigger, f"{pointer}/triggers/{index}", []) for index, trigger in enumerate(format_.triggers)
-        ]
-        used: set[str] = set()
-        for index, tag in enumerate(format_.tags):
-            place = f"{pointer}/tags/{index}/begin"
-            if isinstance(tag.begin, formats.TokenFormat):
-                raise InvalidSpecificationError("a begin that is a token, where triggers are texts", pointer=place)
-            opened = [rule for rule in rules if tag.begin.startswith(rule[0])]
-            if not opened:
-                raise InvalidSpecificationError("no trigger starts this begin", pointer=place)
-            used.update(word for word, _, _ in opened)
-            # The shortest one is complete first.
-            trigger, where, begins = min(opened, key=lambda rule: len(rule[0]))
-            begin = self._speller.spell(tag.begin, place)
-            if isinstance(begin[0], str) != isinstance(self._speller.spell(trigger, where)[0], str):
-                raise InvalidSpecificationError(
-                    f"this begins with a special token, so the trigger must be that token, not {trigger!a}",
-                    pointer=place,
-                )
-            begins.append((index, begin))
-        for word, place, _ in rules:
-            if word not in used:
-                raise InvalidSpecificationError(f"no begin starts with the trigger {word!a}", pointer=place)
-        rules = [rule for rule in rules if rule[2]]
+        rules = self._openings(format_, pointer)
         entry, last = self._laid.fresh(first), self._laid.state()
         again = last if format_.stop_after_first else self._laid.state()
         opened_by: dict[str, State] = {}
 
-        def open_by(rule: tuple[str, str, list[tuple[int, Spelling]]], opening: Spelling, state: State) -> None:
+        def open_by(rule: _Opening, opening: Spelling, state: State) -> None:
             word, _, begins = rule
             if word not in opened_by:
                 opened_by[word] = self._laid.state()
@@ -337,6 +342,36 @@ class Construction:
                 self._laid.nfa.silent[again].append(free)
         return last
 
+    def _openings(self, format_: formats.TriggeredTagsFormat, pointer: str) -> list[_Opening]:
+        """Return the triggers that open tags. A tag is opened by the shortest trigger that starts its begin."""
+        rules: list[_Opening] = [
+            (trigger, f"{pointer}/triggers/{index}", []) for index, trigger in enumerate(format_.triggers)
+        ]
+        used: set[str] = set()
+        for index, tag in enumerate(format_.tags):
+            place = f"{pointer}/tags/{index}/begin"
+            if isinstance(tag.begin, formats.TokenFormat):
+                raise InvalidSpecificationError("a begin that is a token, where triggers are texts", pointer=place)
+            opened = [rule for rule in rules if tag.begin.startswith(rule[0])]
+            if not opened:
+                raise InvalidSpecificationError(
+                    "`begin` starts with none of the `triggers`; change one of them", pointer=place
+                )
+            used.update(word for word, _, _ in opened)
+            # The shortest trigger is complete first.
+            trigger, where, begins = min(opened, key=lambda rule: len(rule[0]))
+            begin = self._speller.spell(tag.begin, place)
+            if isinstance(begin[0], str) != isinstance(self._speller.spell(trigger, where)[0], str):
+                raise InvalidSpecificationError(
+                    f"this begins with a special token, so the trigger must be that token, not {trigger!a}",
+                    pointer=place,
+                )
+            begins.append((index, begin))
+        for word, place, _ in rules:
+            if word not in used:
+                raise InvalidSpecificationError(f"no begin starts with the trigger {word!a}", pointer=place)
+        return [rule for rule in rules if rule[2]]
+
     def _dispatch(self, format_: formats.DispatchFormat, pointer: str, first: State, ends: Ends) -> State:
         begin, last = self._laid.fresh(first), self._laid.state()
 
@@ -353,48 +388,30 @@ class Construction:
         self._laid.nfa.silent[end].append(last)
         return last
 
-    def _search(
-        self,
-        rules: Sequence[tuple[str, str, Callable[[Spelling, State], None]]],
-        excludes: Sequence[str],
-        pointer: str,
-        begin: State,
-    ) -> State:
-        """Free text from `begin`, in which the words of `rules` (word, pointer, what lays out its rest) lead on.
+    def _search(self, rules: Sequence[_Trigger], excludes: Sequence[str], pointer: str, begin: State) -> State:
+        """Append free text in which the words of `rules` are triggers.
 
-        Returns the state in which the text may go on with something else.
+        A trigger that is neither plain text nor exactly one special token raises InvalidSpecificationError. A trigger
+        that contains another trigger, which would be complete first, raises UnsupportedFeatureError.
+
+        Args:
+            rules: The triggers.
+            excludes: Texts that must not occur.
+            pointer: JSON Pointer of `excludes`.
+            begin: The state in which the free text begins.
+
+        Returns:
+            The state in which the free text may end.
         """
         self._check_texts(excludes, pointer)
         last = self._laid.state()
         if "" in excludes:
             self._laid.nfa.silent[begin].append(last)
             return last
-        spelled = [(self._speller.spell(word, place), word, place, rest) for word, place, rest in rules]
-        texts, hidden = [], []
-        for spelling, word, place, rest in spelled:
-            if len(spelling) != 1:
-                raise InvalidSpecificationError("a trigger is plain text or exactly one special token", pointer=place)
-            (piece,) = spelling
-            if isinstance(piece, str):
-                texts.append((piece, place, rest))
-            else:
-                # The token opens the region; its name, spelt as text, does not stand for it.
-                hidden.append(word)
-                state = self._laid.state()
-                self._laid.nfa.tokens[last].append((frozenset([piece]), state))
-                rest(spelling, state)
-        # What can never be complete is left out, and so is what is searched for as the beginning of something shorter.
+        texts, hidden = self._texts_of(rules, last)
+        # Triggers that contain an excluded text are dropped.
         texts = [one for one in texts if not any(text in one[0] for text in excludes)]
-        numbers: dict[str, int] = {}
-        for index, (word, place, _) in enumerate(texts):
-            for other, _, _ in texts:
-                if other != word and other in word and not word.startswith(other):
-                    raise UnsupportedFeatureError(
-                        f"{word!a} holds {other!a}, which leads on before it is complete", pointer=place
-                    )
-            shorter = [other for other, _, _ in texts if other != word and word.startswith(other)]
-            if not shorter:
-                numbers.setdefault(word, FREE + 1 + index)
+        numbers = _searched(texts)
         words = list(numbers)
         excluded = [text for text in (*excludes, *hidden) if not any(word in text[:-1] for word in words)]
         automaton = self._free(numbers, excluded)
@@ -406,11 +423,26 @@ class Construction:
         for word, _, rest in texts:
             shortest = next(one for one in words if word.startswith(one))
             if numbers[shortest] in ends_of:
-                behind = self._laid.spell(
-                    tuple(filter(None, [word[len(shortest) :]])), self._laid.fresh(ends_of[numbers[shortest]])
-                )
-                rest((word,), behind)
+                end = self._laid.fresh(ends_of[numbers[shortest]])
+                rest((word,), self._laid.spell((word[len(shortest) :],), end))
         return last
+
+    def _texts_of(self, rules: Sequence[_Trigger], last: State) -> tuple[list[_Trigger], list[str]]:
+        """Append the triggers that are tokens after `last`. Return the other triggers, and the names of the tokens."""
+        spellings = [self._speller.spell(word, place) for word, place, _ in rules]
+        texts, hidden = [], []
+        for spelling, rule in zip(spellings, rules, strict=True):
+            word, place, rest = rule
+            if len(spelling) != 1:
+                raise InvalidSpecificationError("a trigger is plain text or exactly one special token", pointer=place)
+            (piece,) = spelling
+            if isinstance(piece, str):
+                texts.append(rule)
+            else:
+                # The token is the trigger; its name written as text is not.
+                hidden.append(word)
+                rest(spelling, self._laid.token(frozenset([piece]), last))
+        return texts, hidden
 
     # -- tags of tokens --------------------------------------------------------------------------------------------
 
@@ -469,5 +501,20 @@ class Construction:
 
     def _check_texts(self, texts: Sequence[str], pointer: str) -> None:
         for index, text in enumerate(texts):
-            if any("\ud800" <= character <= "\udfff" for character in text):
+            if has_surrogate(text):
                 raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=f"{pointer}/{index}")
+
+
+def _searched(texts: Sequence[_Trigger]) -> dict[str, int]:
+    """Return a label for each trigger to search for. Others begin with one of these, and are reached through it."""
+    numbers: dict[str, int] = {}
+    for index, (word, place, _) in enumerate(texts):
+        others = [other for other, _, _ in texts if other != word and other in word]
+        for other in others:
+            if not word.startswith(other):
+                raise UnsupportedFeatureError(
+                    f"{word!a} holds {other!a}, which leads on before it is complete", pointer=place
+                )
+        if not others:
+            numbers.setdefault(word, FREE + 1 + index)
+    return numbers

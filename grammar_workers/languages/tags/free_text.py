@@ -1,4 +1,4 @@
-"""Free text as an automaton: searched for words of which some lead on and others must not occur (Aho and Corasick)."""
+"""Free text as an automaton that searches for trigger words and rejects excluded words (Aho and Corasick)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from grammar_workers.languages.aho_corasick import OTHER, START, AhoCorasick
 from grammar_workers.options import Limits
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# The label of a text in which no word is complete.
 FREE = 1
-"""The label of a text that may go on freely."""
 
 
 def free_text(words: Mapping[str, int], excludes: Collection[str], vocabulary: Vocabulary, limits: Limits) -> Dfa:
-    """Labels a text that ends with the first occurrence of one of `words` by its number, and others by FREE.
+    """Compile free text to a DFA. The text may end with one trigger word, and contains no excluded word.
 
-    Nothing follows a word; a text in which one of `excludes` occurs is dead. No word holds another one, or one of
-    `excludes`; numbers are greater than FREE.
+    Args:
+        words: Trigger word -> label greater than FREE (1). No word contains another word or one of `excludes`.
+        excludes: Nonempty words that must not occur.
+        vocabulary: The tokens of the model, which determine the allowed characters.
+        limits: Bounds on states and on steps of work. Exceeded limits raise LimitExceededError.
+
+    Returns:
+        A DFA with labeled accepting states. A text that ends with a trigger word has the label of the word and cannot
+        be continued. All other texts have the label FREE.
     """
     search = AhoCorasick([*words, *excludes], False, limits)
     label_of = {search.node(word): number for word, number in words.items()}
@@ -40,7 +47,17 @@ def free_text(words: Mapping[str, int], excludes: Collection[str], vocabulary: V
 
 
 def up_to_end(content: Dfa, end: str, vocabulary: Vocabulary, limits: Limits) -> Dfa:
-    """The texts of `content` such that `end`, which follows them, occurs there first."""
+    """Restrict a DFA to the texts for which `text + end` contains `end` only once, at its end.
+
+    Args:
+        content: DFA of the texts to restrict; not changed.
+        end: The end text, not empty.
+        vocabulary: The tokens of the model, which determine the allowed characters.
+        limits: Bounds on states and on steps of work. Exceeded limits raise LimitExceededError.
+
+    Returns:
+        DFA of the remaining texts, without the end text after them.
+    """
     free = free_text({}, [end], vocabulary, limits)
     is_first = tuple(int(free.read(state, end[:-1]) != DEAD) for state in range(free.many_states))
     return intersect([content, dataclasses.replace(free, accepting=is_first)], limits)

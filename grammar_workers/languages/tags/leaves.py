@@ -1,16 +1,15 @@
-"""The formats that are languages of their own: JSON, regular expressions, grammars, whole specifications."""
+"""Compiler of leaf formats (nodes of structural tags in other languages), such as JSON and regular expressions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 from grammar_workers import tag_formats
 from grammar_workers.dfa.dfa import Dfa, combine, literal_set, restrict
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.reading import guess_syntax, read_grammar
-from grammar_workers.languages.cfg.rtn import TransitionNetwork
+from grammar_workers.languages.cfg.reading import GrammarOfFormats, Syntax, guess_syntax, read_grammar
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.logic import FormulaPool
@@ -20,8 +19,8 @@ from grammar_workers.languages.json_values import JsonValues
 from grammar_workers.languages.parts import Parts, intersection, read_parts, spellable_text
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.languages.tags.automaton import Value
-from grammar_workers.languages.tags.construct import Content
 from grammar_workers.languages.tags.free_text import free_text
+from grammar_workers.languages.tags.lower import GrammarRule
 from grammar_workers.languages.tags.parameters import PythonLiteral, parameters_of
 from grammar_workers.languages.tags.texts import JSON_TEXTS, Constant, StringTexts
 from grammar_workers.languages.tags.triggers import ContentFormat, format_of
@@ -35,11 +34,26 @@ from grammar_workers.specification import (
     StructuralTagSpecification,
 )
 
+# The content of a leaf format: texts, a value with its own rule, the start rule of a grammar, or another format and its
+# JSON Pointer.
+Content: TypeAlias = Dfa | Value | GrammarRule | tuple[tag_formats.Format, str]
+
+# What `syntax` of the format `grammar` names; xgrammar calls GBNF `ebnf`.
+_SYNTAXES: dict[str, Syntax] = {"ebnf": "gbnf", "lark": "lark"}
+# The names of JSON's constants in Python.
 PYTHON_CONSTANTS = {JsonType.NULL: b"None", JsonType.TRUE: b"True", JsonType.FALSE: b"False"}
 
 
 class TagLeaves:
-    """What `Construction` asks for the formats that it does not know; `values` are those that it calls."""
+    """Compiler of leaf formats (nodes of a structural tag in other languages).
+
+    Args:
+        compilation: Vocabulary, options and limits of the compilation.
+        json_values: Compiler of JSON values.
+
+    Attributes:
+        values: The JSON values and grammar rules that the formats call. The methods add to it.
+    """
 
     def __init__(self, compilation: Compilation, json_values: JsonValues) -> None:
         self.values = Values()
@@ -48,16 +62,33 @@ class TagLeaves:
         self._options = compilation.options
         self._limits = compilation.limits
         self._json = json_values
-        # By identity; each format is kept, so that no other one gets its identity.
-        self._json_numbers: dict[int, tuple[object, Value]] = {}
 
     def format_content(self, format_: tag_formats.Format, pointer: str) -> Content:
-        """What a format allows that is a language of its own."""
+        """Compile a leaf format (node of a structural tag in another language).
+
+        A malformed, unsupported or too large format raises GrammarError with its JSON Pointer.
+
+        Args:
+            format_: A leaf format, such as a regular expression.
+            pointer: JSON Pointer of the format, for errors.
+
+        Returns:
+            One of:
+
+            - a DFA of the allowed texts,
+            - the number of a value (called rule) in `values`,
+            - the start rule of a grammar,
+            - an equivalent format and its JSON Pointer.
+
+        Raises:
+            AssertionError: The format is not a leaf format.
+        """
         match format_:
             case tag_formats.RegexFormat():
                 return spellable_text(self._compilation, pointer, RegexSpecification(pattern=format_.pattern))
             case tag_formats.GrammarFormat():
-                return self._grammar(format_.grammar, guess_syntax(format_.grammar), pointer, f"{pointer}/grammar")
+                syntax = _SYNTAXES[format_.syntax] if format_.syntax else guess_syntax(format_.grammar)
+                return self._grammar(format_.grammar, syntax, pointer)
             case tag_formats.JsonSchemaFormat() if format_.style == "json":
                 return self.json_value([(format_, pointer)])
             case tag_formats.JsonSchemaFormat() | tag_formats.QwenXmlParameterFormat() | tag_formats.ParametersFormat():
@@ -69,7 +100,7 @@ class TagLeaves:
             case Constant():
                 value = {**format_.json_schema, "const": json.loads(format_.text)}
                 try:
-                    self._json.entry(Parts(json=[(pointer, JsonSchemaSpecification(json_schema=value))]))
+                    self._json.entry(Parts(json=[(pointer, JsonSchemaSpecification(json_schema=value))]), explain=False)
                 except UnsatisfiableError:
                     return literal_set({})
                 return restrict(literal_set({format_.text: 1}), self._vocabulary.alphabet)
@@ -80,13 +111,11 @@ class TagLeaves:
         raise AssertionError(f"a format without a meaning: {format_!r}")
 
     def _python_literal(self, leaf: PythonLiteral, pointer: str) -> Value:
-        if id(leaf) not in self._json_numbers:
-            parts = Parts(json=[(pointer, JsonSchemaSpecification(json_schema=leaf.json_schema))])
-            # Escapes of half a character mean something else in Python.
-            options = self._options.model_copy(update={"escapes": "minimal"})
-            entry, _ = self._json.entry(parts, options, inside="/json_schema", constants=PYTHON_CONSTANTS)
-            self._json_numbers[id(leaf)] = leaf, self.values.add_json(entry, pointer)
-        return self._json_numbers[id(leaf)][1]
+        parts = Parts(json=[(pointer, JsonSchemaSpecification(json_schema=leaf.json_schema))])
+        # Python reads an escape of half a surrogate pair in another way.
+        options = self._options.model_copy(update={"escapes": "minimal"})
+        entry, _ = self._json.entry(parts, options, inside="/json_schema", constants=PYTHON_CONSTANTS)
+        return self.values.add_json(entry, pointer)
 
     def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
         pool = FormulaPool(self._limits)
@@ -102,37 +131,48 @@ class TagLeaves:
         return restrict(verdict, self._vocabulary.alphabet)
 
     def json_value(self, alternatives: Sequence[tuple[tag_formats.JsonSchemaFormat, str]]) -> int:
-        """The number of the value that one of these formats, which differ in their schemas alone, allows."""
+        """Add a JSON value that at least one of several formats allows.
+
+        A malformed, unsupported or too large schema raises GrammarError with its JSON Pointer.
+
+        Args:
+            alternatives: (format, JSON Pointer) pairs. The formats differ only in their schemas.
+
+        Returns:
+            The number of the value in `values`.
+
+        Raises:
+            UnsupportedFeatureError: `max_whitespace_cnt` is not from 1 to 64, or an excluded text may occur outside
+                strings.
+        """
         format_, pointer = alternatives[0]
-        if id(format_) not in self._json_numbers:
-            parts = Parts(
-                json=[(place, JsonSchemaSpecification(json_schema=one.json_schema)) for one, place in alternatives]
-            )
-            if format_.excludes:
-                banned = BannedWordsSpecification(words=format_.excludes, case_sensitive=True)
-                parts.regular.append((f"{pointer}/excludes", banned))
-            changes: dict[str, Any] = {"property_order": "any"} if format_.any_order else {}
-            if format_.max_whitespace_cnt is not None:
-                if not 0 < format_.max_whitespace_cnt <= 64:
-                    raise UnsupportedFeatureError(
-                        "white space is limited to between 1 and 64 characters", pointer=f"{pointer}/max_whitespace_cnt"
-                    )
-                changes |= {"whitespace": "flexible", "whitespace_limit": format_.max_whitespace_cnt}
-            options = self._options.model_copy(update=changes)
-            entry, left = self._json.entry(parts, options, any_of=True, inside="/json_schema")
-            if left.regular:
+        parts = Parts(
+            json=[(place, JsonSchemaSpecification(json_schema=one.json_schema)) for one, place in alternatives]
+        )
+        if format_.excludes:
+            banned = BannedWordsSpecification(words=format_.excludes, case_sensitive=True)
+            parts.regular.append((f"{pointer}/excludes", banned))
+        changes: dict[str, Any] = {"property_order": "any"} if format_.any_order else {}
+        if format_.max_whitespace_cnt is not None:
+            if not 0 < format_.max_whitespace_cnt <= 64:
                 raise UnsupportedFeatureError(
-                    "a text that may occur in JSON outside of strings", pointer=f"{pointer}/excludes"
+                    "white space is limited to between 1 and 64 characters", pointer=f"{pointer}/max_whitespace_cnt"
                 )
-            self._json_numbers[id(format_)] = format_, self.values.add_json(entry, pointer)
-        return self._json_numbers[id(format_)][1]
+            changes |= {"whitespace": "flexible", "whitespace_limit": format_.max_whitespace_cnt}
+        options = self._options.model_copy(update=changes)
+        entry, left = self._json.entry(parts, options, any_of=True, inside="/json_schema")
+        if left.regular:
+            raise UnsupportedFeatureError(
+                "a text that may occur in JSON outside of strings", pointer=f"{pointer}/excludes"
+            )
+        return self.values.add_json(entry, pointer)
 
     def _content(self, pointer: str, specification: GrammarSpecification, *, is_open: bool = False) -> Content:
-        """What a specification in a tag allows; `is_open` as in `ContentFormat`."""
+        """Return the content that a specification in a tag allows; `is_open` as in `ContentFormat`."""
         if isinstance(specification, StructuralTagSpecification):
             return format_of(specification, pointer)
         if isinstance(specification, GrammarTextSpecification):
-            return self._grammar(specification.text, specification.syntax, pointer, pointer)
+            return self._grammar(specification.text, specification.syntax, pointer)
         parts = read_parts(self._compilation, pointer, specification)
         beyond = parts.beyond_regular()
         if not beyond:
@@ -149,8 +189,10 @@ class TagLeaves:
             )
         return self.values.add_json(entry, pointer, is_open=is_open)
 
-    def _grammar(self, text: str, syntax: Literal["gbnf", "lark"], pointer: str, inside: str) -> Content:
-        """What a grammar allows whose text stands at `inside`."""
+    def _grammar(self, text: str, syntax: Syntax, pointer: str) -> Content:
+        """Return the content that a grammar allows."""
         with located(pointer):
             found = read_grammar(text, syntax, self._vocabulary.alphabet, self._limits)
-        return self.values.add_grammar(found, inside) if isinstance(found, TransitionNetwork) else found
+        if isinstance(found, GrammarOfFormats):
+            return self.values.add_grammar(found.network, pointer, found.formats)
+        return found if isinstance(found, Dfa) else self.values.add_grammar(found, pointer)

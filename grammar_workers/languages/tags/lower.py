@@ -1,34 +1,52 @@
-"""Lowers the deterministic automaton of a format to pushdown states.
+"""Conversion of the deterministic automata of a structural tag to states of the pushdown automaton.
 
-Values (JSON, for the time being) are rules that are called. Where something else may come in place of one, its first
-byte decides: the state that the byte leads to calls the rest of the value.
+A value (a JSON value, or a rule of a grammar) is a rule that states call. If a state allows a value or other text, the
+first byte decides. The state after the first byte of the value calls the rest of its rule.
 
-    may hold text or a value   s -'a'-> s ;  s -'{'-> t ;  t calls what the rule does after '{', returns to r
+    text or a value   s -'a'-> s ;  s -'{'-> t ;  t calls the state of the rule after '{', returns to r
+
+So the tag must be LL(1) where it calls values: the next byte or token decides what is read, and whether a rule ends.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import TypeAlias
 
 import numpy as np
 
+from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import DEAD, Dfa
-from grammar_workers.errors import UnsupportedFeatureError
-from grammar_workers.languages.tags.automaton import FormatDfa, Value
+from grammar_workers.errors import GrammarError, UnsupportedFeatureError
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa
+from grammar_workers.languages.cfg.syntax import PlacedFormat, RuleName
+from grammar_workers.languages.tags.automaton import FormatDfa, FormatNfa, State, Value
+from grammar_workers.memo import memoized
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.strings import StringLowering
+from grammar_workers.types import TokenId
+from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# Bytes that may follow a digit in a number.
 _GOES_ON = frozenset(b"0123456789.eE")
-"""What may follow a digit of a number."""
 _NUMBER_BEGINS = frozenset(b"-0123456789")
+# What may come next: a byte, or the token with this number less 256.
+_Symbol = int
+# The first and the last of consecutive token IDs, and the state after one of them.
+_Run: TypeAlias = tuple[TokenId, TokenId, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class ValueRule:
-    """A rule that is called: the state in which it begins, and where it stands in the specification.
+    """Rule of the pushdown automaton that a structural tag calls: a JSON value.
 
-    `is_open`: a number goes on for as long as it can (`ContentFormat`).
+    Attributes:
+        entry: Number of the state in which the rule begins.
+        pointer: JSON Pointer of the value in the specification, for errors.
+        is_open: True if the tag has no end text after the value. A number then includes all characters that can
+            continue it.
     """
 
     entry: int
@@ -36,51 +54,295 @@ class ValueRule:
     is_open: bool = False
 
     def moves(self, builder: PushdownBuilder) -> dict[int, int]:
-        """First byte -> the state after it."""
-        row = builder.row_targets(builder.row_of(self.entry))
-        return {byte: int(row[byte]) for byte in np.flatnonzero(row != DEAD).tolist()}
+        """Return the next state after each possible first byte of the rule: byte -> state.
+
+        Args:
+            builder: The pushdown automaton that contains the rule.
+        """
+        return _row(builder, self.entry)
 
 
-def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: PushdownBuilder) -> int:
-    """The first of the states; those in which the text may end carry exit label 0.
+@dataclasses.dataclass(frozen=True)
+class GrammarRule:
+    """Rule of a grammar that a structural tag calls.
 
-    Raises UnsupportedFeatureError where the first byte does not tell what begins.
+    Attributes:
+        name: Name and position of the rule, for errors.
+        pointer: JSON Pointer of the grammar in the specification, for errors.
+        automaton: Deterministic automaton. The code point `FIRST_FORMAT + i` is a placeholder for `formats[i]`.
+        formats: Formats (nodes of structural tags) in the grammar.
     """
-    states = _text_states(automaton, builder)
-    moves = {value: rule.moves(builder) for value, rule in values.items()}
-    for state, tokens in enumerate(automaton.tokens):
-        builder.spend(len(tokens))
-        for first, last, target in tokens:
-            builder.token_edge(states[state], first, last, states[target])
-    for state, target in automaton.boundaries.items():
-        builder.boundary(states[state], states[target])
-    for state, following in enumerate(automaton.values):
-        if not following:
-            continue
-        alone = not (automaton.final[state] or automaton.characters[state] or automaton.tokens[state])
+
+    name: RuleName
+    pointer: str
+    automaton: RuleNfa
+    formats: tuple[PlacedFormat, ...]
+
+    def error(self, message: str) -> UnsupportedFeatureError:
+        """Return an error at the position of the rule.
+
+        Args:
+            message: Predicate of the sentence whose subject is the rule.
+        """
+        name = self.name.name.lstrip("%")
+        return UnsupportedFeatureError(
+            f"next to JSON or tokens, the grammar rule {name!r} {message}",
+            pointer=self.pointer or None,
+            position=self.name.position,
+        )
+
+
+def first_bytes(
+    rules: Sequence[ValueRule | GrammarRule], automata: Mapping[Value, FormatNfa], builder: PushdownBuilder
+) -> dict[Value, frozenset[int]]:
+    """Return the bytes with which each value may begin, for values that begin with text.
+
+    Args:
+        rules: JSON values and rules of grammars.
+        automata: The automaton of each rule of a grammar. No rule begins with itself.
+        builder: The pushdown automaton that contains the JSON values.
+
+    Returns:
+        Value -> bytes. A value comes after the values with which it may begin.
+    """
+    begun = {
+        value: [label for state in nfa.closure([0]) for label, _ in nfa.edges[state]] for value, nfa in automata.items()
+    }
+    called = {value: [label for label in labels if isinstance(label, int)] for value, labels in begun.items()}
+    order = TopologicalSorter({value: called.get(value, []) for value in range(len(rules))}).static_order()
+    found: dict[Value, frozenset[int]] = {}
+    for value in order:
+        rule, values = rules[value], set[int]()
+        if isinstance(rule, ValueRule):
+            values.update(rule.moves(builder))
+        for label in begun.get(value, ()):
+            values.update(found[label] if isinstance(label, int) else _leads(label))
+        found[value] = frozenset(values)
+    return found
+
+
+def _leads(characters: Charset) -> Iterator[int]:
+    """Yield the first bytes of characters in UTF-8."""
+    for span in characters:
+        low, high = (chr(code_point).encode("utf-8", "surrogatepass")[0] for code_point in span)
+        yield from range(low, high + 1)
+
+
+def _row(builder: PushdownBuilder, state: int) -> dict[int, int]:
+    row = builder.row_targets(builder.row_of(state))
+    return {byte: int(row[byte]) for byte in np.flatnonzero(row != DEAD).tolist()}
+
+
+class Lowering:
+    """Converter of the automata of a structural tag to states of a pushdown automaton.
+
+    Args:
+        rules: JSON values and rules of grammars. `builder` already contains the JSON values.
+        automata: Deterministic automaton of each rule of a grammar, and last of the tag itself, as `len(rules)`.
+        order: The values. A value comes after the values with which it may begin.
+        vocabulary: The tokens of the model.
+        builder: The pushdown automaton to extend.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[ValueRule | GrammarRule],
+        automata: Mapping[Value, FormatDfa],
+        order: Sequence[Value],
+        vocabulary: Vocabulary,
+        builder: PushdownBuilder,
+    ) -> None:
+        self._rules = rules
+        self._automata = automata
+        self._order = order
+        self._vocabulary = vocabulary
+        self._builder = builder
+        self._states: dict[Value, dict[State, int]] = {}
+        # For each value: the state after each possible first byte, and after each run of tokens that may begin it.
+        self._moves: dict[Value, dict[int, int]] = {}
+        self._tokens: dict[Value, tuple[_Run, ...]] = {}
+
+    def run(self) -> int:
+        """Append the states of all automata. Call this method once.
+
+        UnsupportedFeatureError is raised if two alternatives, one of them a value, may begin with the same byte or
+        token; if what follows a number or a rule of a grammar could also continue it; or if text with a maximum number
+        of tokens follows one of them.
+
+        The tag becomes a rule. In states in which the text may end, a rule returns to its caller with label 0.
+
+        Returns:
+            Number of the first state of the tag.
+        """
+        for number, automaton in self._automata.items():
+            self._states[number] = states = _text_states(automaton, self._builder)
+            for state, tokens in enumerate(automaton.tokens):
+                self._builder.spend(len(tokens))
+                for first, last, target in tokens:
+                    self._builder.token_edge(states[state], first, last, states[target])
+            for state, target in automaton.boundaries.items():
+                self._builder.boundary(states[state], states[target])
+        # The moves of a first state lead into the values with which it may begin, so these come first.
+        for value in self._order:
+            rule = self._rules[value]
+            if isinstance(rule, ValueRule):
+                self._moves[value], self._tokens[value] = rule.moves(self._builder), ()
+            else:
+                self._begin(value)
+        tag = len(self._rules)
+        for number, automaton in self._automata.items():
+            for state in range(int(number != tag), len(automaton.values)):
+                self._call_values(number, state)
+        follows = self._follows()
+        for number in self._automata:
+            self._check_numbers(number, follows)
+            if number != tag:
+                self._check_end(number, follows[number])
+        return self._states[tag][0]
+
+    def _begin(self, number: Value) -> None:
+        """Add the calls of the first state of a rule, and its moves to `_moves` and `_tokens`."""
+        automaton, states = self._automata[number], self._states[number]
+        begun = self._call_values(number, 0, alone=False)
+        only = _only_letter(automaton, 0)
+        self._moves[number] = _row(self._builder, states[0]) if only is None else {only[0]: states[only[1]]}
+        own = [(first, last, states[target]) for first, last, target in automaton.tokens[0]]
+        self._tokens[number] = (*own, *begun)
+
+    def _call_values(self, number: Value, state: State, *, alone: bool = True) -> list[_Run]:
+        """Add the calls of one state.
+
+        If a state only calls one value, and `alone` is true, it becomes a call and keeps no moves of its own.
+
+        Returns:
+            The runs of tokens that begin values, with the states after them.
+        """
+        automaton, states, builder = self._automata[number], self._states[number], self._builder
+        following, runs = automaton.values[state], list[_Run]()
+        alone = alone and not (automaton.final[state] or automaton.characters[state] or automaton.tokens[state])
         if alone and len(following) == 1:
             ((value, target),) = following.items()
-            builder.set_op(states[state], builder.call(values[value].entry, [states[target]]))
-            continue
-        begun = builder.row_targets(builder.row_of(states[state]))
-        for value, target in following.items():
-            for byte, inside in moves[value].items():
-                if begun[byte] != DEAD:
+            rule = self._rules[value]
+            entry = rule.entry if isinstance(rule, ValueRule) else self._states[value][0]
+            builder.set_op(states[state], builder.call(entry, [states[target]]))
+        elif following:
+            begun = builder.row_targets(builder.row_of(states[state]))
+            for value, target in following.items():
+                for byte, inside in self._moves[value].items():
+                    if begun[byte] != DEAD:
+                        raise self._ambiguous(value, chr(byte))
+                    begun[byte] = builder.state(op=builder.call(inside, [states[target]]))
+            taken = set(np.flatnonzero(begun != DEAD).tolist())
+            if any(map(self._tokens.get, following)):
+                taken |= self._token_symbols(tuple(automaton.tokens[state]))
+            for value, target in following.items():
+                symbols = self._token_symbols(self._tokens[value])
+                if clash := symbols & taken:
+                    raise self._ambiguous(value, _named(min(clash)))
+                taken |= symbols
+                for first, last, inside in self._tokens[value]:
+                    runs.append((first, last, builder.state(op=builder.call(inside, [states[target]]))))
+                    builder.token_edge(states[state], *runs[-1])
+            builder.fill(states[state], row=builder.row(begun), exit_label=0 if automaton.final[state] else -1)
+        return runs
+
+    @memoized
+    def _token_symbols(self, tokens: tuple[_Run, ...]) -> frozenset[_Symbol]:
+        """Return tokens as symbols, together with the first bytes of their texts."""
+        found = {256 + token for first, last, _ in tokens for token in range(first, last + 1)}
+        self._builder.spend(len(found))
+        texts = (self._vocabulary.token_bytes(symbol - 256) for symbol in found)
+        return frozenset(found).union(text[0] for text in texts if text)
+
+    def _begins(self, number: Value, state: State, *, tokens: bool = True) -> set[_Symbol]:
+        """Return what may come in a state of an automaton."""
+        automaton, states = self._automata[number], self._states[number]
+        found = set().union(*(self._moves[value] for value in automaton.values[state]))
+        if (only := _only_letter(automaton, state)) is not None:
+            found.add(only[0])
+        elif automaton.characters[state]:
+            found.update(_row(self._builder, states[state]))
+        if tokens:
+            found |= self._token_symbols(tuple(automaton.tokens[state]))
+            for value in automaton.values[state]:
+                found |= self._token_symbols(self._tokens[value])
+        return found
+
+    def _follows(self) -> dict[Value, set[_Symbol]]:
+        """Return what may come after each rule of a grammar (the set FOLLOW of an LL(1) parser)."""
+        tag, found = len(self._rules), {number: set[_Symbol]() for number in self._automata}
+        sites: list[tuple[Value, Value, bool, set[_Symbol]]] = []
+        for number, automaton in self._automata.items():
+            for following in automaton.values:
+                for value, target in following.items():
+                    rule = self._rules[value]
+                    if isinstance(rule, GrammarRule):
+                        if target in automaton.boundaries:
+                            raise rule.error(
+                                "stands directly before text with a limit in tokens; put a fixed text between them"
+                            )
+                        ends = automaton.final[target] and number != tag
+                        sites.append((value, number, ends, self._begins(number, target)))
+        changed = True
+        while changed:
+            changed = False
+            for value, number, ends, begun in sites:
+                before = len(found[value])
+                self._builder.spend(1 + len(begun) // 64)
+                found[value] |= begun | (found[number] if ends else set())
+                changed |= len(found[value]) > before
+        return found
+
+    def _check_end(self, number: Value, follows: set[_Symbol]) -> None:
+        """Raise UnsupportedFeatureError if what follows a rule of a grammar could also continue it."""
+        for state, final in enumerate(self._automata[number].final):
+            if final and (clash := self._begins(number, state) & follows):
+                rule = self._rules[number]
+                assert isinstance(rule, GrammarRule)
+                symbol = _named(min(clash))
+                raise rule.error(
+                    f"has no clear end: {symbol!r} may follow it, and also continue it; change one of the two"
+                )
+
+    def _check_numbers(self, number: Value, follows: Mapping[Value, set[_Symbol]]) -> None:
+        """Raise UnsupportedFeatureError if text after a number could continue it, or if a token limit follows."""
+        automaton = self._automata[number]
+        for following in automaton.values:
+            for value, target in following.items():
+                rule = self._rules[value]
+                if isinstance(rule, GrammarRule) or _NUMBER_BEGINS.isdisjoint(self._moves[value]):
+                    continue
+                if target in automaton.boundaries:
                     raise UnsupportedFeatureError(
-                        f"a value that begins like something else that may come in its place ({chr(byte)!r}); begin "
-                        "them differently, or make one JSON Schema of both",
-                        pointer=values[value].pointer,
+                        "a value that may be a number, before text with a limit in tokens", pointer=rule.pointer
                     )
-                begun[byte] = builder.state(op=builder.call(inside, [states[target]]))
-        builder.fill(states[state], row=builder.row(begun), exit_label=0 if automaton.final[state] else -1)
-    _check_numbers(automaton, values, moves, states, builder)
-    return states[0]
+                if rule.is_open:
+                    continue
+                begins = self._begins(number, target, tokens=False)
+                if automaton.final[target]:
+                    begins |= follows[number]
+                if found := sorted(begins & _GOES_ON):
+                    raise UnsupportedFeatureError(
+                        f"a value that may be a number, before what a number could go on with ({chr(found[0])!r})",
+                        pointer=rule.pointer,
+                    )
+
+    def _ambiguous(self, value: Value, begin: str) -> GrammarError:
+        rule = self._rules[value]
+        what = f"begins like something else that may come in its place ({begin!r}); begin them differently"
+        if isinstance(rule, GrammarRule):
+            return rule.error(what)
+        return UnsupportedFeatureError(f"a value that {what}, or make one JSON Schema of both", pointer=rule.pointer)
+
+
+def _named(symbol: _Symbol) -> str:
+    return chr(symbol) if symbol < 256 else f"token {symbol - 256}"
 
 
 def _text_states(automaton: FormatDfa, builder: PushdownBuilder) -> dict[int, int]:
-    """The number of each state, its characters and exits filled in; tokens and values are left out.
+    """Return the number of each state, with its characters and exits; tokens and values are not yet added.
 
-    Most states of a tag read one letter of a begin or an end: these become literals, the others dense rows.
+    Most states of a tag read one character of a begin or an end. These become literals, the others dense rows.
     """
     letters = {
         state: read for state in range(len(automaton.final)) if (read := _only_letter(automaton, state)) is not None
@@ -113,7 +375,7 @@ def _text_states(automaton: FormatDfa, builder: PushdownBuilder) -> dict[int, in
 
 
 def _only_letter(automaton: FormatDfa, state: int) -> tuple[int, int] | None:
-    """The ASCII character that is all that a state reads, and where it leads."""
+    """Return the ASCII character and its target, if they are the only move of a state; else None."""
     if automaton.final[state] or automaton.tokens[state] or automaton.values[state]:
         return None
     if len(automaton.characters[state]) != 1:
@@ -122,34 +384,3 @@ def _only_letter(automaton: FormatDfa, state: int) -> tuple[int, int] | None:
     starts = automaton.starts
     letter = starts[one]
     return (letter, target) if letter < 0x80 and one + 1 < len(starts) and starts[one + 1] == letter + 1 else None
-
-
-def _check_numbers(
-    automaton: FormatDfa,
-    values: Mapping[Value, ValueRule],
-    moves: Mapping[Value, Mapping[int, int]],
-    states: Mapping[int, int],
-    builder: PushdownBuilder,
-) -> None:
-    """A number ends where no digit follows: what comes after it may not begin with one, or with the next token."""
-    for following in automaton.values:
-        for value, target in following.items():
-            if _NUMBER_BEGINS.isdisjoint(moves[value]):
-                continue
-            if target in automaton.boundaries:
-                raise UnsupportedFeatureError(
-                    "a value that may be a number, before text with a limit in tokens", pointer=values[value].pointer
-                )
-            if values[value].is_open:
-                continue
-            begins = set().union(*(moves[after] for after in automaton.values[target]))
-            if (only := _only_letter(automaton, target)) is not None:
-                begins.add(only[0])
-            elif automaton.characters[target]:
-                row = builder.row_targets(builder.row_of(states[target]))
-                begins |= set(np.flatnonzero(row != DEAD).tolist())
-            if found := sorted(begins & _GOES_ON):
-                raise UnsupportedFeatureError(
-                    f"a value that may be a number, before what a number could go on with ({chr(found[0])!r})",
-                    pointer=values[value].pointer,
-                )

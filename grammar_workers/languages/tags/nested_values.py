@@ -1,7 +1,7 @@
-"""Values of schemas as formats, where objects and arrays are not written as JSON: a walk that the notations share.
+"""Base class of the converters of JSON Schemas to formats, for notations of values other than JSON.
 
-Strings and other scalars have all that their schema asks of them. Objects have the declared properties, in their order;
-of values that a schema says nothing about there are the scalars.
+A *format* is a node of a structural tag. All keywords of JSON Schema apply to strings and other scalars. Objects have
+only the declared properties, in the declared order. If a schema does not restrict the type, only scalars are allowed.
 """
 
 from __future__ import annotations
@@ -16,25 +16,39 @@ from grammar_workers.json_types import target_of, types_of_value
 from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS
 from grammar_workers.languages.tags.texts import StringTexts
 
+# The JSON types that contain other values.
 CONTAINERS = frozenset({"object", "array"})
 _OBJECT = {"properties", "required", "additionalProperties"}
 _ARRAY = {"items", "minItems", "maxItems"}
 _ALTERNATIVES = ("anyOf", "oneOf")
+# Maximum nesting depth, counting containers, references and alternatives.
 _DEEPEST = 16
 
+# The kinds of values that a notation writes differently.
 Kind = Literal["string", "scalar", "object", "array"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """Formats in a row, each with whether it must come, and a text between those that do."""
+    """Format (node of a structural tag) for a list of formats in order. Optional formats may be missing.
+
+    Attributes:
+        elements: Pairs (format, True if it is required).
+        separator: Text between two formats that occur.
+    """
 
     elements: tuple[tuple[Any, bool], ...]
     separator: str
 
 
 class NestedValues(abc.ABC):
-    """The values that schemas within one document allow, in one notation."""
+    """Base class of the converters of JSON Schemas to formats (nodes of structural tags), for one notation of values.
+
+    Args:
+        root: JSON document that contains the schemas. References are resolved in it.
+        definitions: Definitions in the document, for references: keywords such as `$defs`, with their values.
+        notation: The name of the notation, for errors.
+    """
 
     def __init__(self, root: Any, definitions: dict[str, Any], notation: str) -> None:
         self._root = root
@@ -45,73 +59,118 @@ class NestedValues(abc.ABC):
 
     @abc.abstractmethod
     def member(self, name: str, schema: Any, pointer: str, depth: int = 0) -> Any:
-        """A property with its name."""
+        """Return the format (node of a structural tag) of a property: its name and its value.
+
+        An unsupported name or schema raises UnsupportedFeatureError with the JSON Pointer.
+
+        Args:
+            name: The name of the property.
+            schema: The JSON Schema of its value.
+            pointer: JSON Pointer of the schema, for errors.
+            depth: Number of containers (objects and arrays) around the property.
+        """
 
     @abc.abstractmethod
     def value(self, schema: Any, pointer: str, depth: int = 0) -> Any:
-        """Any value; UnsupportedFeatureError at `pointer` or below it."""
+        """Return the format (node of a structural tag) of the values that a schema allows.
+
+        An unsupported schema raises UnsupportedFeatureError with its pointer.
+
+        Args:
+            schema: The JSON Schema of the value.
+            pointer: JSON Pointer of the schema, for errors.
+            depth: Number of containers (objects and arrays) around the value.
+        """
 
     @abc.abstractmethod
     def _object(self, listed: list[tuple[Any, bool]]) -> Any:
-        """An object of these properties, each with whether it must come."""
+        """Return the format of an object with these properties, each with True if it is required."""
 
     @abc.abstractmethod
     def _array(self, items: Any, pointer: str, depth: int, least: int, most: int | None) -> Any:
-        """An array of `least` to `most` values of the schema `items`."""
+        """Return the format of an array of `least` to `most` values of the schema `items`."""
 
     @abc.abstractmethod
     def _constant(self, value: Any, pointer: str) -> Any:
-        """One object or array."""
+        """Return the format of one object or array."""
 
     # -- the walk ------------------------------------------------------------------------------------------------
 
     def told(self, schema: Any, types: frozenset[str] | None = None) -> dict[str, Any]:
-        """The schema, for values of these types alone, with what its references may lead to."""
+        """Return a copy of a schema with the definitions of its document, so that references can be resolved.
+
+        Args:
+            schema: The JSON Schema; not changed.
+            types: The JSON types that the result allows. None: those that `schema` allows.
+        """
         parts = [schema] if types is None else [schema, {"type": sorted(types)}]
         return {**self._definitions, "allOf": parts}
 
     def types(self, schema: Any) -> frozenset[str]:
-        """The JSON types of values; without containers where the schema says nothing."""
+        """Return the JSON types that a schema allows. If it allows all types, `object` and `array` are omitted."""
         found = types_of_value(schema, self._root)
         return found - CONTAINERS if len(found) == 7 else found
 
-    def kinds(self, schema: Any, pointer: str, depth: int, end: str) -> list[tuple[Kind, Any]]:
-        """The strings without `end`, the other scalars, and the objects and arrays around which `depth` others are."""
+    def kinds(self, schema: Any, pointer: str, depth: int, excludes: tuple[str, ...]) -> list[tuple[Kind, Any]]:
+        """Return formats (nodes of structural tags) that together describe all values that a schema allows.
+
+        An unsupported schema raises UnsupportedFeatureError with its JSON Pointer.
+
+        Args:
+            schema: The JSON Schema of the value.
+            pointer: JSON Pointer of the schema, for errors.
+            depth: Number of containers (objects and arrays) around the value.
+            excludes: Texts that no string contains, such as the text that ends a string.
+
+        Returns:
+            Pairs (kind of the values, format). Kinds are `string`, `scalar` (all other scalars), `object` and `array`.
+            Several pairs may have the same kind. [] if the schema allows no value.
+        """
         types = self.types(schema)
         found: list[tuple[Kind, Any]] = []
         if "string" in types:
-            found.append(("string", StringTexts(self.told(schema), (end,), but_json=False)))
+            found.append(("string", StringTexts(self.told(schema), excludes, but_json=False)))
         if scalars := types - {"string"} - CONTAINERS:
             found.append(("scalar", formats.JsonSchemaFormat(json_schema=self.told(schema, scalars))))
         return found + self.containers(schema, pointer, depth + 1) if types & CONTAINERS else found
 
     def containers(self, schema: Any, pointer: str, depth: int) -> list[tuple[Kind, Any]]:
-        """The objects and arrays among the values."""
+        """Return formats (nodes of structural tags) that together describe the objects and arrays of a schema.
+
+        Args:
+            schema: The JSON Schema of the value.
+            pointer: JSON Pointer of the schema, for errors.
+            depth: Number of containers (objects and arrays), references and alternatives around the value.
+
+        Returns:
+            Pairs (kind, format). The kind is `object` or `array`. [] if the schema allows neither.
+
+        Raises:
+            UnsupportedFeatureError: `depth` exceeds 16 (the schema may be recursive), or a keyword is not supported.
+        """
         if depth > _DEEPEST:
             raise UnsupportedFeatureError(f"a value that holds its own kind, in {self._notation}", pointer=pointer)
-        if not types_of_value(schema, self._root) & CONTAINERS:
+        types = types_of_value(schema, self._root)
+        if not types & CONTAINERS:
             return []
         keywords = {name: value for name, value in schema.items() if name not in ANNOTATIONS}
         if "const" in keywords or "enum" in keywords:
-            if keywords.keys() - {"const", "enum", "type"} or len(keywords.keys() & {"const", "enum"}) > 1:
-                raise self._unsupported(keywords, {"const", "enum", "type"}, pointer)
+            self._check(keywords, {"const", "enum", "type"}, pointer)
+            self._check(keywords, {"enum" if "enum" in keywords else "const", "type"}, pointer)
             return [
                 ("object" if isinstance(value, dict) else "array", self._constant(value, pointer))
                 for value in keywords.get("enum", [keywords.get("const")])
                 if isinstance(value, dict | list)
             ]
         if "$ref" in keywords:
-            if len(keywords) > 1:
-                raise self._unsupported(keywords, {"$ref"}, pointer)
+            self._check(keywords, {"$ref"}, pointer)
             return self.containers(target_of(keywords["$ref"], self._root), pointer, depth + 1)
         for word in _ALTERNATIVES:
             if word in keywords:
                 return self._alternatives(word, keywords, pointer, depth)
         found: list[tuple[Kind, Any]] = []
-        types = types_of_value(schema, self._root)
         known = {"type"} | (_OBJECT if "object" in types else set()) | (_ARRAY if "array" in types else set())
-        if keywords.keys() - known:
-            raise self._unsupported(keywords, known, pointer)
+        self._check(keywords, known, pointer)
         if "object" in types:
             found.append(("object", self._object(self._members(schema, pointer, depth))))
         if "array" in types:
@@ -120,8 +179,7 @@ class NestedValues(abc.ABC):
         return found
 
     def _alternatives(self, word: str, keywords: dict[str, Any], pointer: str, depth: int) -> list[tuple[Kind, Any]]:
-        if keywords.keys() - {word, "type"}:
-            raise self._unsupported(keywords, {word, "type"}, pointer)
+        self._check(keywords, {word, "type"}, pointer)
         held = [
             (f"{pointer}/{word}/{index}", part)
             for index, part in enumerate(keywords[word])
@@ -142,15 +200,24 @@ class NestedValues(abc.ABC):
             for name, value in properties.items()
         ]
 
-    def _unsupported(self, keywords: dict[str, Any], known: set[str], pointer: str) -> UnsupportedFeatureError:
-        name = min(keywords.keys() - known) if keywords.keys() - known else "const"
-        return UnsupportedFeatureError(
-            f"`{name}` of an object or array, in {self._notation}", pointer=f"{pointer}/{escaped(name)}"
-        )
+    def _check(self, keywords: dict[str, Any], known: set[str], pointer: str) -> None:
+        """Raise UnsupportedFeatureError if there is a keyword that is not in `known`."""
+        if others := keywords.keys() - known:
+            name = min(others)
+            raise UnsupportedFeatureError(
+                f"`{name}` of an object or array, in {self._notation}", pointer=f"{pointer}/{escaped(name)}"
+            )
 
 
 def repeated(first: Any, further: Any, least: int, most: int | None) -> Any:
-    """`first` and then any number of `further`, `least` to `most` altogether."""
+    """Return the format (node of a structural tag) of a list, such as items with a separator between them.
+
+    Args:
+        first: Format of the first element.
+        further: Format of every further element, such as a separator and an item.
+        least: Minimum number of elements.
+        most: Maximum number of elements. None: unlimited. 0: the result describes the empty text.
+    """
     if most == 0:
         return const("")
     times = formats.RepeatFormat.model_construct(
@@ -160,26 +227,26 @@ def repeated(first: Any, further: Any, least: int, most: int | None) -> Any:
     return items if least else formats.OptionalFormat.model_construct(content=items)
 
 
-# What is inside is no format that came from outside, and has been checked.
+# The contents of these formats are not client input and have been checked, so `model_construct` skips validation.
 
 
 def const(text: str) -> Any:
-    """Exactly a text."""
+    """Return the format (node of a structural tag) of a fixed text."""
     return formats.ConstStringFormat(value=text)
 
 
 def sequence(elements: list[Any]) -> Any:
-    """All of these, one after the other."""
+    """Return the format (node of a structural tag) for several formats in order. []: the format of the empty text."""
     if len(elements) == 1:
         return elements[0]
     return formats.SequenceFormat.model_construct(elements=elements or [const("")])
 
 
 def any_of(elements: list[Any]) -> Any:
-    """One of these."""
+    """Return the format (node of a structural tag) for a choice between `elements`, at least one format."""
     return elements[0] if len(elements) == 1 else formats.OrFormat.model_construct(elements=elements)
 
 
 def escaped(name: str) -> str:
-    """A name as a step of a JSON Pointer."""
+    """Return a property name with the escapes of a JSON Pointer: `~` becomes `~0`, and `/` becomes `~1`."""
     return name.replace("~", "~0").replace("/", "~1")

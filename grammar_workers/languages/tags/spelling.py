@@ -1,4 +1,4 @@
-"""Texts of a specification as they are generated: characters, and the special tokens that they name."""
+"""Splitter of the fixed texts of structural tags into plain text and special tokens."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import re
 from typing import TypeAlias
 
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
-from grammar_workers.languages.scalar_values import has_surrogate
+from grammar_workers.scalar_values import has_surrogate
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# Nonempty texts and special tokens, in order.
 Spelling: TypeAlias = tuple[str | TokenId, ...]
-"""Texts, none of them empty, and special tokens in between."""
 
 
 class Speller:
-    """Spells texts in one vocabulary."""
+    """Splitter of fixed texts into plain text and special tokens, for one vocabulary.
+
+    Args:
+        vocabulary: The tokens of the model. Tokens that cannot be generated are ignored.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
     @functools.cached_property
     def _special_tokens(self) -> dict[str, TokenId]:
-        """The special tokens that may be generated, by name; of several names that fit the longest comes first."""
+        """The special tokens that can be generated, by name; longest names first, so the longest match wins."""
         vocabulary = self._vocabulary
         named = sorted(vocabulary.special_tokens.items(), key=lambda item: -len(item[0]))
         return {
@@ -38,7 +42,18 @@ class Speller:
         return re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
 
     def spell(self, text: str, pointer: str) -> Spelling:
-        """Raises InvalidSpecificationError for lone surrogates, UnsatisfiableError for what the vocabulary lacks."""
+        """Split a text at the names of special tokens, such as `<|im_start|>`.
+
+        A lone surrogate raises InvalidSpecificationError. A character that the vocabulary cannot tokenize raises
+        UnsatisfiableError.
+
+        Args:
+            text: The text.
+            pointer: JSON Pointer of the text, for errors.
+
+        Returns:
+            The pieces in order: nonempty plain texts, and the IDs of special tokens. () for the empty text.
+        """
         pieces: list[str | TokenId] = []
         for piece in self._any_name.split(text) if self._any_name else [text]:
             if piece in self._special_tokens:
@@ -57,20 +72,26 @@ class Speller:
                 raise UnsatisfiableError(f"the vocabulary cannot spell {character!r}", pointer=pointer)
 
     def token(self, name: str | int, pointer: str) -> TokenId:
-        """The token that a format names by its id or its text; raises InvalidSpecificationError."""
-        vocabulary = self._vocabulary
-        found: TokenId | None
-        if isinstance(name, int):
-            found = name
-        else:
-            found = vocabulary.special_tokens.get(name)
-            if found is None:
-                found = self._tokens_by_text.get(name.encode(errors="replace"))
+        """Return the ID of the token with a given name.
+
+        Args:
+            name: The ID of the token, the name of a special token, or the text of a token.
+            pointer: JSON Pointer of the name, for errors.
+
+        Raises:
+            InvalidSpecificationError: There is no such token, or it cannot be generated.
+        """
+        found = self._named(name)
+        if found is None and isinstance(name, str):
+            found = self._tokens_by_text.get(name.encode(errors="replace"))
         if found is None:
             raise InvalidSpecificationError(f"no token has the text {name!a}", pointer=pointer)
-        if not vocabulary.can_generate(found):
+        if not self._vocabulary.can_generate(found):
             raise InvalidSpecificationError(f"{name!a} is no token that can be generated here", pointer=pointer)
         return found
+
+    def _named(self, name: str | int) -> TokenId | None:
+        return name if isinstance(name, int) else self._vocabulary.special_tokens.get(name)
 
     @functools.cached_property
     def _tokens_by_text(self) -> dict[bytes, TokenId]:
@@ -79,23 +100,34 @@ class Speller:
 
     @functools.cached_property
     def every_token(self) -> frozenset[TokenId]:
-        """All tokens that can be generated."""
+        """IDs of all tokens that can be generated."""
         return frozenset(filter(self._vocabulary.can_generate, range(self._vocabulary.size)))
 
     def tokens_but(self, names: list[str | int], more: frozenset[TokenId], pointer: str) -> frozenset[TokenId]:
-        """All tokens but these; end tokens may be named, for they are none of them."""
+        """Return the IDs of all tokens that can be generated, without the excluded tokens.
+
+        An unknown name raises InvalidSpecificationError.
+
+        Args:
+            names: IDs, names or texts of the excluded tokens. End-of-sequence tokens are ignored: they are never in the
+                result.
+            more: IDs of further excluded tokens.
+            pointer: JSON Pointer of `names`, for errors.
+        """
         excluded = set(more)
         for index, name in enumerate(names):
-            if isinstance(name, int) and name in self._vocabulary.eos_token_ids:
-                continue
-            if isinstance(name, str) and self._vocabulary.special_tokens.get(name) in self._vocabulary.eos_token_ids:
-                continue
-            excluded.add(self.token(name, f"{pointer}/{index}"))
+            if self._named(name) not in self._vocabulary.eos_token_ids:
+                excluded.add(self.token(name, f"{pointer}/{index}"))
         return self.every_token - excluded
 
 
 def rest_of(spelling: Spelling, beginning: Spelling) -> Spelling:
-    """What of a spelling follows one that it begins with."""
+    """Return a split text without its beginning.
+
+    Args:
+        spelling: Plain texts and special tokens in order; not changed. It must start with `beginning`.
+        beginning: A tuple of one plain text or one special token.
+    """
     (first,) = beginning
     if isinstance(first, int):
         return spelling[1:]

@@ -1,4 +1,4 @@
-"""Structural tags in the shape of `tags` and `triggers`, as formats."""
+"""Converter of structural tags from the older notation (`tags` and `triggers`) to the newer notation (formats)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from grammar_workers.specification import StructuralTagSpecification, Tag
 
 
 class ContentFormat(formats.SpecificationFormat):
-    """A specification that stands where formats have a format: it has no pointer of its own.
+    """Content of a tag in the older notation of structural tags: a specification of any kind.
 
-    `is_open`: no end follows, so a number in it goes on for as long as it can, whatever text may come behind it.
+    Errors name the JSON Pointer of this format, without `/specification`.
+
+    Attributes:
+        is_open: True if the tag has no end text. A number then includes all characters that can continue it.
     """
 
     is_open: bool
 
 
 def format_of(specification: StructuralTagSpecification | ContentFormat, pointer: str) -> tuple[formats.Format, str]:
-    """What such a structural tag at `pointer` is in the language of formats, and where that stands."""
+    """Convert a structural tag in the older or newer notation to a format (node in the newer notation).
+
+    Args:
+        specification: The structural tag. A `ContentFormat` (content of an older tag) is returned unchanged.
+        pointer: JSON Pointer of the specification.
+
+    Returns:
+        The format and its JSON Pointer.
+    """
     if isinstance(specification, ContentFormat):
         return specification, pointer
     if specification.format is not None:
         return specification.format, f"{pointer}/format"
-    # What is checked already is not checked again.
+    # The parts have been validated already, so `model_construct` skips validation.
     return formats.TriggeredTagsFormat.model_construct(
         triggers=specification.triggers,
         tags=[_tag(tag) for tag in specification.tags],

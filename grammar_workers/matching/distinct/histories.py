@@ -1,8 +1,11 @@
-"""What a configuration remembers of the containers whose parts must differ from each other.
+"""The seen values of open containers (arrays and objects) whose parts must be unique. A configuration contains them.
 
-A *history* is the open ones among them, innermost first: linked levels, None for none. A level belongs to the rule that
-reads the container, known by the depth of its frame, and has the values of earlier parts and the position in the part
-that is being read, if any. Outer levels go on to read while an inner container is read.
+A *part* is an item or a property name. A *history* is a linked list of levels, innermost container first; None is the
+empty history. A *level* is the state of one open container: the set of seen values, and the read bytes of the part in
+progress. The depth of a stack frame identifies the level: the frame of the rule that reads the container. Outer levels
+read the bytes of inner containers, too.
+
+A history is *settled* if no seen value restricts how the parts in progress may continue.
 """
 
 from __future__ import annotations
@@ -18,8 +21,15 @@ from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, BEGIN, D
 
 
 class Level(NamedTuple):
-    """One container: the levels around it, the depth, the number of the set of earlier values, the position, and
-    whether there are always more values (`DISTINCT_ENDLESS`).
+    """The state of one open container (array or object) whose parts must be unique.
+
+    Attributes:
+        outer: Level of the next such container around this one; None for the outermost.
+        depth: FRAME_DEPTH (number of frames below) of the rule that reads the container.
+        earlier: Number of the set of seen values, see `EarlierValues`.
+        position: The part of the item or property name in progress that has been read, as (kind, text, pending,
+            container), see `values`. Between two items or properties, the kind is above DONE.
+        endless: True if another unseen value always exists (DISTINCT_ENDLESS).
     """
 
     outer: Level | None
@@ -31,19 +41,31 @@ class Level(NamedTuple):
 
 History: TypeAlias = Level | None
 
+# Kinds of positions outside of the parts that must be unique: after such a part; in a string there; in an escape of
+# that string; after a comma, where another part must follow (all its values may be used up, unless it is endless). A
+# part that is exempt, such as a declared name, begins without a call and is outside, too.
 _IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
-"""Kinds of positions outside of the parts that must differ: behind one, in a string there, and behind a comma, where
-another part must follow; unless they are endless, it may have been used up. One that is exempt, such as a declared
-name, begins without a call and is outside, too."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
 _WHITE_SPACE = frozenset(b" \t\n\r")
 _MOST_LEVELS = 128
+# Number of bytes that are copied in the time of one budget step.
 _STEP_BYTES = 1024
-"""So much text is copied in the time of a step."""
 
 
 class Histories:
-    """The histories of one automaton: what bytes, calls and returns do to them."""
+    """The operations on the histories of one automaton: reading of bytes, and calls and returns of rules.
+
+    A history is the linked list of the open containers whose parts must be unique, see the module. Histories are
+    immutable.
+
+    Args:
+        budget: Counts the steps of work. A method that exhausts it raises LimitExceededError.
+
+    Attributes:
+        values: Numbering of the values that have been read.
+        is_settled: Function (history) -> bool, cached. True if no seen value restricts how the parts in progress may
+            continue. True for None.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -53,10 +75,24 @@ class Histories:
 
     @property
     def nbytes(self) -> int:
+        """Approximate memory of the seen values and of their sets, in bytes."""
         return self.values.nbytes + self._earlier.nbytes
 
     def called(self, history: History, depth: int, *, name: bool, endless: bool) -> History:
-        """The history where a part begins in the container at this depth."""
+        """Return the history after an item or property name (a part) of a container has begun.
+
+        The automaton has called the rule that reads the part. The first part of a container adds a level (the state of
+        this container) to the history.
+
+        Args:
+            history: History (list of the open containers whose parts must be unique) before the call.
+            depth: FRAME_DEPTH (number of stack frames below) of the rule that reads the container.
+            name: True if the part is a property name.
+            endless: True if another unseen value always exists (DISTINCT_ENDLESS).
+
+        Raises:
+            LimitExceededError: More than 128 containers with unique parts are nested.
+        """
         history = self.left(history, depth + 1)
         position = AT_NAME if name else AT_VALUE
         if history and history.depth == depth:
@@ -66,15 +102,26 @@ class Histories:
         return Level(history, depth, EMPTY, position, endless)
 
     def left(self, history: History, depth: int) -> History:
-        """The history once the rules at this depth and deeper have returned."""
+        """Return the history without the containers whose rules have returned.
+
+        Args:
+            history: History (list of the open containers whose parts must be unique) before the returns.
+            depth: FRAME_DEPTH (number of stack frames below) of the outermost rule that has returned. All rules at this
+                depth and deeper have returned.
+        """
         while history and history.depth >= depth:
             history = history.outer
         return history
 
     def returned(self, level: Level, *, counts: bool) -> Level | None:
-        """The innermost level where a part of its container ends; None where an earlier one was equal.
+        """Return the state of the innermost open container after an item or property name (a part) has ended.
 
-        Without `counts`, it need not differ from any.
+        Args:
+            level: State of the container before the part ends; not changed.
+            counts: False if the part need not be unique. Its value is then not added to the seen values.
+
+        Returns:
+            The new state. `level` itself if no part was in progress. None if the part repeats a seen value.
         """
         if level.position[0] > DONE:
             return level
@@ -87,7 +134,13 @@ class Histories:
         return Level(outer, depth, earlier, _BEHIND, endless)
 
     def read(self, history: History, byte: int, depth: int) -> History:
-        """The history after a byte, which a rule at this depth has read."""
+        """Return the history after a byte.
+
+        Args:
+            history: History (list of the open containers whose parts must be unique) before the byte.
+            byte: The byte, 0 to 255.
+            depth: FRAME_DEPTH (number of stack frames below) of the rule that has read the byte.
+        """
         levels = list(levels_of(history))
         history, steps = None, 0
         for level in reversed(levels):
@@ -97,7 +150,7 @@ class Histories:
                 moved = self.values.read(position, byte)
             else:
                 moved = _moved_outside(position, byte, own=at == depth)
-            # Nothing has moved where an outer part is exempt, and equal objects are compared faster if they are one.
+            # Reuse the level if nothing has changed (an outer part is exempt): identical objects compare faster.
             if moved is not position or history is not level.outer:
                 level = Level(history, at, earlier, moved, endless)
             history = level
@@ -105,7 +158,16 @@ class Histories:
         return history
 
     def read_text(self, history: History, text: bytes) -> History:
-        """The history after a piece of a string without quotes and escapes; None where a level is not within one."""
+        """Return the history after several bytes inside a string.
+
+        Args:
+            history: History (list of the open containers whose parts must be unique) before the bytes.
+            text: The bytes, without quotes and backslashes.
+
+        Returns:
+            The new history. None if a level (open container) is not inside a string, or is inside an escape. The caller
+            must then call `read` for each byte.
+        """
         levels = list(levels_of(history))
         history, steps = None, 0
         for _, at, earlier, (kind, before, pending, container), endless in reversed(levels):
@@ -121,7 +183,7 @@ class Histories:
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def _is_settled(self, history: History) -> bool:
-        """Whether no earlier value has any say in how the parts in progress may end."""
+        """Return whether no seen value restricts how the parts in progress may continue."""
         return all(map(self._is_free, levels_of(history)))
 
     def _is_free(self, level: Level) -> bool:
@@ -131,20 +193,31 @@ class Histories:
         return not self._earlier.may_repeat(level.earlier, position)
 
     def is_ended_well(self, before: History, after: History) -> bool:
-        """Return whether a byte leads to where no earlier value decides how the text may end.
+        """Return whether the output can certainly be completed after a byte. False: it is not certain.
 
-        This holds, too, if the byte ends a part of the innermost container and no container around it is compared any
-        more: that container may end, or another part must follow, and the compiler has shown that one is left.
+        A history is settled if no seen value restricts how the parts (items and property names) in progress may
+        continue. The result is True if the new history is settled. It is also True if the byte ends a part of the
+        innermost container, and the outer containers are settled: if the innermost container needs another part, an
+        unseen value exists, because the compiler has verified this.
+
+        Args:
+            before: History (list of the open containers whose parts must be unique) before the byte.
+            after: History after the byte.
         """
         if before and after and before.position[0] <= DONE < after.position[0] and before.depth == after.depth:
             return self.is_settled(after.outer)
         return self.is_settled(after)
 
     def decisive(self, history: History) -> Hashable:
-        """Return what decides whether a text can end after this history.
+        """Return a cache key: outputs with equal keys can either all be completed or none of them can.
 
-        Where no container around the innermost one is compared any more, these are the earlier values that may come
-        out of the part in progress. Other values do not count, so what is known stays known when one is added.
+        If the outer containers are settled (their seen values restrict nothing), the key has two members: the part of
+        the item or property name in progress that has been read, and the seen values that it may equal in the end.
+        Other seen values do not matter, so cached results stay valid when a value is added. In other cases, the key is
+        the history itself.
+
+        Args:
+            history: List of the open containers whose parts must be unique. None (no container) has the key None.
         """
         if history is None or not BEGIN < history.position[0] < DONE or not self.is_settled(history.outer):
             return history
@@ -152,15 +225,30 @@ class Histories:
         return history if likely is None else (history.position, likely)
 
     def may_begin(self, history: History) -> bool:
-        """Whether a part that must differ from earlier ones may begin with the next byte."""
+        """Return whether the next byte may begin an item or property name that must differ from seen values.
+
+        Args:
+            history: The open containers. Only the innermost one is examined. False for None.
+        """
         return history is not None and history.position[0] == _OWES and history.earlier != EMPTY
 
     def in_string(self, history: History) -> bool:
-        """Whether the last byte was inside of a string, as far as a level knows."""
+        """Return whether the output so far ends inside a JSON string.
+
+        Args:
+            history: The open containers after the last byte. Only the innermost one is examined. False for None.
+        """
         return history is not None and history.position[0] in (STRING, NAME, _IDLE_IN_STRING, _IDLE_IN_ESCAPE)
 
     def next_bytes(self, history: History) -> frozenset[int] | None:
-        """Inside of a string: the bytes after which an earlier value may still have a say; None for any."""
+        """Return the next bytes inside a string after which an item or property name may become equal to a seen value.
+
+        Args:
+            history: List of the open containers whose parts must be unique, after the last byte.
+
+        Returns:
+            The set of bytes, which may be empty. None: any byte may lead to a seen value.
+        """
         found: frozenset[int] = frozenset()
         for _, _, earlier, position, _ in levels_of(history):
             if position[0] in (STRING, NAME):
@@ -172,15 +260,14 @@ class Histories:
 
 
 def levels_of(history: History) -> Iterator[Level]:
-    """The levels of a history, innermost first."""
+    """Yield the levels of a history (states of open containers whose parts must be unique), innermost first."""
     while history is not None:
         yield history
         history = history.outer
 
 
 def _moved_outside(position: Position, byte: int, *, own: bool) -> Position:
-    """The position outside of the parts that must differ, after a byte. `own`: whether the rule of the container itself
-    has read it."""
+    """Return the position after a byte outside of the parts. `own`: the rule of the container itself has read it."""
     kind = position[0]
     if kind == _IDLE_IN_ESCAPE:
         kind = _IDLE_IN_STRING

@@ -1,20 +1,30 @@
-"""Numbers by what they mean: 1, 1.0 and 10e-1 are one number, and so are 0, -0 and 0e7."""
+"""Comparison of JSON numbers by value: 1, 1.0 and 10e-1 are equal, and 0, -0 and 0e7 are equal."""
 
 from __future__ import annotations
 
 import re
 from typing import TypeAlias
 
+# (whether the number is negative, its digits without leading and trailing zeros, the power of ten after the
+# digits). Zero has no digits.
 NumberMeaning: TypeAlias = tuple[bool, bytes, int]
-"""Whether it is negative, its digits without zeros on either side (none: it is 0), and the power of ten behind them."""
 ZERO: NumberMeaning = (False, b"", 0)
 _NUMBER = re.compile(rb"(-?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)([0-9]*))?")
+# Maximum number of digits of an exponent. Compiled automata allow three.
 _MOST_DIGITS = 4000
-"""Of an exponent; automata that were compiled allow three."""
 
 
 def meaning_of(text: bytes) -> NumberMeaning | None:
-    """What a JSON number means; None for anything else."""
+    """Return the value of a JSON number.
+
+    Args:
+        text: Text of the number, such as b"-1.50e2".
+
+    Returns:
+        The normalized value: (negative, digits, exponent). The absolute value is the integer `digits` times 10 **
+        exponent. The digits have no leading or trailing zeros; zero has no digits. Equal numbers have equal tuples.
+        None if the text is not a number, or its exponent has more than 4,000 digits.
+    """
     found = _NUMBER.fullmatch(text)
     if found is None:
         return None
@@ -30,9 +40,13 @@ def meaning_of(text: bytes) -> NumberMeaning | None:
 
 
 def may_become(text: bytes, number: NumberMeaning) -> bool:
-    """Whether what has been read of a number may be the beginning of one that means `number`.
+    """Return whether a number that begins with `text` may equal `number`.
 
-    Before the exponent only digits are compared, for an exponent can still move the point.
+    If `text` has no exponent, only the digits are compared, because an exponent can still move the decimal point.
+
+    Args:
+        text: Part of a number that has been read.
+        number: Normalized value, from `meaning_of`.
     """
     found = _NUMBER.fullmatch(text)
     if found is None:
@@ -48,7 +62,7 @@ def may_become(text: bytes, number: NumberMeaning) -> bool:
         return wanted.startswith(digits) or (not digits.removeprefix(wanted).strip(b"0") and digits.startswith(wanted))
     if not digits.startswith(wanted) or digits[len(wanted) :].strip(b"0"):
         return False
-    # What the exponent must be for the digits to mean the number.
+    # The exponent with which the digits equal the number.
     needed = power + len(fraction or b"") - (len(digits) - len(wanted))
     if needed == 0:
         return not exponent.strip(b"0")
@@ -60,7 +74,15 @@ def may_become(text: bytes, number: NumberMeaning) -> bool:
 
 
 def sign_and_digits(text: bytes) -> tuple[bool, bytes]:
-    """Whether a number of which `text` has been read is negative, and its digits so far without zeros on the left."""
+    """Return the sign and the digits of a number that begins with `text`.
+
+    Args:
+        text: Part of a number that has been read, possibly empty.
+
+    Returns:
+        The pair (negative, digits). The digits are those before the exponent, without leading zeros and decimal point.
+        (False, b"") if no number begins with `text`.
+    """
     found = _NUMBER.fullmatch(text)
     if found is None:
         return False, b""

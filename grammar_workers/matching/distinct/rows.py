@@ -1,10 +1,14 @@
-"""The tokens that a mask row must lose because of earlier values: those that repeat one, or can only repeat one.
+"""Removal of tokens from a mask, because they repeat a seen value or every completion after them repeats one.
 
-Nearly all tokens are settled without a look. Where all parts in progress have become unlike all earlier values, a token
-can do wrong only in a part that begins within it, so it has a comma, and a byte of that part behind it or all of an
-earlier part before it; from within a string, all this follows a quote. Where a string in progress is still like some
-values, their next bytes are looked at, too. Of all these only those tokens count that the underlying automaton allows,
-mostly a few.
+A *part* is an item or a property name. Only a few tokens can repeat a seen value, so only these are examined:
+
+- If the parts in progress differ from all seen values, only a part that begins inside a token can repeat a value. The
+  token then contains a comma, and a whole part or the beginning of a part before or after the comma. Inside a string,
+  a quote precedes both.
+- If a string in progress may still become equal to a seen value, tokens with the next bytes of this value are examined,
+  too.
+
+The mask of the automaton without unique items mostly allows only a few of these tokens.
 """
 
 from __future__ import annotations
@@ -19,28 +23,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.matching.distinct.histories import Histories, History, levels_of
-from grammar_workers.matching.distinct.steps import Place, Steps
+from grammar_workers.matching.distinct.steps import HistoryConfiguration, Steps
 from grammar_workers.matching.distinct.ways import Ways
 from grammar_workers.memo import memoized
 from grammar_workers.types import MaskRow
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+# Above this number of tokens, it is faster to look up the allowed tokens (mostly a few) than to test each one.
 _MANY = 1024
-"""Of more tokens than these it is faster to look up the allowed ones, mostly a few, than to look at each."""
 _GAP = rb"[ \t\n\r]*"
 _BEGIN = rb"[^]},:\\ \t\n\r]"
+# The rest of a string, also after the backslash of an escape.
 _REST_OF_STRING = rb".?(?:[^\"\\]|\\.)*\""
-"""Also behind the backslash of an escape."""
 _BETWEEN_STRINGS = rb"(?:[^\"]|\"(?:[^\"\\]|\\.)*\")*"
+# Tokens that may begin a container and extend beyond its first part, or beyond its first name that counts.
 _SECOND = rb"(?:[^\"]*\"[^\"]*\"[^:]*:[^,]*,|.*\[%b%b[^,]*,|.*\{%b\"[^,]*,)" % (_GAP, _BEGIN, _GAP)
-"""Tokens that may begin a container and reach behind its first part, or behind its first name that counts."""
 _SEPARATING = rb"%b," % _BETWEEN_STRINGS
 _PART = _GAP + _BEGIN
 
 
 class ForbiddenTokens:
-    """The walks over one vocabulary's prefix tree. `late`: whether parts may begin long after the bracket."""
+    """Search for the tokens that are disallowed because of seen values, in the prefix tree of one vocabulary.
+
+    Args:
+        vocabulary: Tokens of the model.
+        steps: The step function of the automaton. It advances a configuration by a byte.
+        histories: The operations on the seen values of open containers (arrays and objects).
+        ways: The search for completions. It decides whether an output can still be completed.
+        late: True if other text, such as white space, may come between an opening bracket and the first item or name.
+    """
 
     def __init__(self, vocabulary: Vocabulary, steps: Steps, histories: Histories, ways: Ways, *, late: bool) -> None:
         self._tree = _tree_of(vocabulary)
@@ -49,13 +61,21 @@ class ForbiddenTokens:
         self._ways = ways
         self._late = late
 
-    def clear(self, place: Place, row: MaskRow) -> bool:
-        """Clear the forbidden tokens in a row, uint32 [words of 32 tokens], of what the underlying automaton allows;
-        whether there are any.
+    def clear(self, configuration: HistoryConfiguration, row: MaskRow) -> bool:
+        """Clear the mask bits of tokens that repeat a seen value, or after which every completion repeats one.
+
+        An exhausted work budget raises LimitExceededError. The mask is then partly changed.
+
+        Args:
+            configuration: The configuration (state, counter, frame, history) of the mask.
+            row: Mask of the automaton without unique items, uint32 [words], changed in configuration.
+
+        Returns:
+            True if a bit was cleared.
         """
         candidates = _Candidates(self._tree, row)
         cleared = False
-        pending = [(self._tree.root, place)]
+        pending = [(self._tree.root, configuration)]
         while pending:
             node, here = pending.pop()
             for child in self._children(candidates, node, here[3]):
@@ -67,7 +87,7 @@ class ForbiddenTokens:
         return cleared
 
     def _children(self, candidates: _Candidates, node: _Node, history: History) -> Iterator[_Node]:
-        """The children of a node, where a history is, that lead to tokens that may be forbidden."""
+        """Yield the children of a node, with this history, that lead to tokens which may be disallowed."""
         tree = self._tree
         if history is None:
             return candidates.children(node, tree.with_comma if self._late else tree.second)
@@ -77,7 +97,7 @@ class ForbiddenTokens:
         if wanted is None or not settled:
             return candidates.children(node, None)
         endless = not self._late and all(level.endless for level in levels_of(history))
-        if node is not tree.root:  # how the tokens begin tells nothing
+        if node is not tree.root:  # the sets that depend on the beginning of a token do not apply below the root
             return candidates.children(node, tree.with_next if endless else tree.with_comma, wanted)
         if in_string:
             return candidates.children(node, tree.quoted_next if endless else tree.quoted_separating, wanted)
@@ -85,8 +105,10 @@ class ForbiddenTokens:
 
 
 class _Node(NamedTuple):
-    """A node of the tree: its number, byte and token (-1: none), the node behind its subtree, and where the tokens of
-    that begin and end in the tree's order.
+    """A node of the prefix tree.
+
+    `number` is its index, `byte` leads to it, `token` ends in it (-1: none), and `end` is the node after its subtree.
+    The tokens of the subtree are first..last - 1 in the tree's order.
     """
 
     number: int
@@ -98,7 +120,7 @@ class _Node(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """The children of a node in order, where the tokens of each begin, and each by its byte."""
+    """The children of a node in order, the index of the first token of each, and each child by its byte."""
 
     nodes: list[_Node]
     firsts: list[int]
@@ -106,24 +128,25 @@ class _Children(NamedTuple):
 
 
 class _Tokens(NamedTuple):
-    """Some tokens as they lie in a tree's order: their places, int64 [n], and their words and bits in a mask row."""
+    """A set of tokens: their indices in the tree's order (int64 [n]), and their words and bits in a mask."""
 
     places: NDArray[np.int64]
     words: NDArray[np.int64]
     bits: NDArray[np.uint32]
 
     def allowed(self, row: MaskRow) -> list[int]:
-        """The places of those that a row allows."""
+        """Return the indices of the tokens that a mask allows."""
         found: list[int] = self.places[(row[self.words] & self.bits) != 0].tolist()
         return found
 
 
 class _Tree:
-    """A vocabulary's prefix tree. `order`: int [tokens], the tokens as they lie in it.
+    """The prefix tree of a vocabulary with sets of tokens. `order` (int [tokens]) has the tokens in tree order.
 
-    Of the tokens with a comma, `with_comma`, those that may reach behind the first part of a container that they begin
-    are `second`, and those that may do that or begin another part `with_next`. Of tokens that come outside of strings
-    only `separating` may end a part, and only `next` are such as `with_next`; of those within a string, `quoted_` ones.
+    `with_comma` has the tokens with a comma. Of these, `second` may extend beyond the first part of a container that
+    they begin, and `with_next` may do that or begin another part. For configurations outside of strings, only
+    `separating` may end a part, and only `next` corresponds to `with_next`. For configurations inside a string, the
+    sets with `quoted_` take their place.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -167,7 +190,7 @@ class _Tree:
 
 
 class _Candidates:
-    """The tokens of one row that may be forbidden."""
+    """The tokens of one mask that may be disallowed."""
 
     def __init__(self, tree: _Tree, row: MaskRow) -> None:
         self._tree = tree
@@ -175,13 +198,11 @@ class _Candidates:
         self._among: dict[int, list[int]] = {}
 
     def children(self, node: _Node, tokens: _Tokens | None, wanted: frozenset[int] = frozenset()) -> Iterator[_Node]:
-        """The children of a node that lead to some of these tokens (None: to any), those with the bytes `wanted` in any
-        case.
-        """
+        """Yield the children of a node that lead to some of `tokens` (None: any), and those with the bytes `wanted`."""
         children = self._tree.children(node)
         yield from (children.by_byte[byte] for byte in wanted & children.by_byte.keys())
         places = self._below(node) if tokens is None else self._allowed(tokens)
-        # The token of the node itself lies before those of its children.
+        # The token of the node itself precedes the tokens of its children.
         place = bisect.bisect_left(places, children.firsts[0]) if children.nodes else len(places)
         while place < len(places) and places[place] < node.last:
             child = children.nodes[bisect.bisect_right(children.firsts, places[place]) - 1]
@@ -190,7 +211,7 @@ class _Candidates:
                 yield child
 
     def clear(self, node: _Node) -> bool:
-        """Clear all tokens below a node; whether the row allowed any."""
+        """Clear all tokens at and below a node. Return whether the mask allowed any of them."""
         tokens = self._tree.tokens(np.arange(node.first, node.last))
         found = bool((self._row[tokens.words] & tokens.bits).any())
         if found:

@@ -1,7 +1,8 @@
-"""Steps of a pushdown automaton with a history: those of `matching.kernels.step`, whose events tell which parts begin
-and end.
+"""Steps of a pushdown automaton with unique items: each step reads one byte.
 
-A configuration is that of the `PushdownRecognizer` with a history behind it: (state, counter, frame, history).
+A configuration is (state, counter, frame, history). The first three fields are a configuration of `PushdownRecognizer`.
+The history has the seen values of the open arrays and objects. Each step records its events (calls and returns of
+rules, see `matching.kernels.step`). The events show which items and property names begin and end.
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 
-Place: TypeAlias = tuple[int, int, int, History]
+# A configuration: (state, counter, frame, history).
+HistoryConfiguration: TypeAlias = tuple[int, int, int, History]
 
 
 class Steps:
-    """Steps over one automaton, whose frames are those of `recognizer`."""
+    """The step function of one automaton with unique items.
+
+    Args:
+        pushdown: The automaton.
+        recognizer: Recognizer of the automaton without unique items. It holds the return stacks.
+        histories: Operations on the seen values of open containers (arrays and objects).
+        budget: Work budget. Each byte costs one step. A method that exhausts it raises LimitExceededError.
+
+    Attributes:
+        budget: The argument `budget`.
+    """
 
     def __init__(
         self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories, budget: Budget
@@ -35,24 +47,30 @@ class Steps:
         self._row_bytes = functools.lru_cache(maxsize=1024)(
             lambda row: frozenset(np.flatnonzero(pushdown.table[row] >= 0).tolist())
         )
-        self._distinct = {
-            row[code.DISTINCT_SITE]: (
-                row[code.DISTINCT_LABELS],
-                bool(row[code.DISTINCT_NAMES]),
-                bool(row[code.DISTINCT_ENDLESS]),
-            )
-            for row in pushdown.distinct.tolist()
-        }
+        # Return states of the rules that read parts -> number of labels, DISTINCT_NAMES and DISTINCT_ENDLESS.
+        self._distinct = {site: rest for site, *rest in pushdown.distinct.tolist()}
 
-    def step(self, place: Place, byte: int) -> Place | None:
-        """The place after a byte; None where it is forbidden."""
+    def step(self, configuration: HistoryConfiguration, byte: int) -> HistoryConfiguration | None:
+        """Return the configuration after a byte.
+
+        LimitExceededError is raised if the work budget is exhausted, containers are nested too deep, or the byte causes
+        too many calls and returns.
+
+        Args:
+            configuration: The configuration (state, counter, frame, history) before the byte.
+            byte: The byte, 0 to 255.
+
+        Returns:
+            The configuration after the byte. None if the byte is not allowed, or if it completes a value that repeats a
+            seen value.
+        """
         self.budget.spend(1)
-        state, counter, frame, history = place
+        state, counter, frame, history = configuration
         state, counter, frame, events = self._recognizer.read_byte(state, counter, frame, byte)
         if state < 0:
             return None
         if history and all(event != READ for _, event in events):
-            history = self._histories.read(history, byte, self._frame(place[2])[0])
+            history = self._histories.read(history, byte, self._frame(configuration[2])[0])
         for of, event in events:
             depth, site = self._frame(of)
             if event == READ:
@@ -60,7 +78,7 @@ class Steps:
             elif event == CALLED:
                 if site in self._distinct:
                     _, name, endless = self._distinct[site]
-                    history = self._histories.called(history, depth - 1, name=name, endless=endless)
+                    history = self._histories.called(history, depth - 1, name=bool(name), endless=bool(endless))
             elif history:
                 history = self._histories.left(history, depth)
                 if site in self._distinct and history is not None and history.depth == depth - 1:
@@ -69,11 +87,15 @@ class Steps:
                         return None
         return state, counter, frame, None if state == code.ACCEPT else history
 
-    def bytes_at(self, place: Place) -> set[int]:
-        """The bytes that may be read here, some of which may still be forbidden."""
+    def bytes_at(self, configuration: HistoryConfiguration) -> set[int]:
+        """Return a superset of the bytes that are allowed in a configuration.
+
+        Args:
+            configuration: The configuration (state, counter, frame, history). The history is ignored.
+        """
         self.budget.spend(1)
         found: set[int] = set()
-        state, counter, frame, _ = place
+        state, counter, frame, _ = configuration
         for _ in range(code.SILENT_MOVES):
             columns = self._state(state)
             if columns[code.STATE_LITERAL] >= 0:
@@ -87,7 +109,16 @@ class Steps:
                 break
         return found
 
-    def literal_at(self, place: Place) -> int:
-        """The byte that leads to the next state, the only one in most names and constants; -1 for none."""
-        literal: int = self._state(place[0])[code.STATE_LITERAL]
+    def literal_at(self, configuration: HistoryConfiguration) -> int:
+        """Return the byte that leads from the state of a configuration to the state with the next number.
+
+        Inside most property names and constants, this byte is the only allowed byte.
+
+        Args:
+            configuration: The configuration (state, counter, frame, history).
+
+        Returns:
+            The byte, or -1 if the state reads no such byte.
+        """
+        literal: int = self._state(configuration[0])[code.STATE_LITERAL]
         return literal

@@ -1,10 +1,17 @@
-"""JSON values as they are read, numbered by what they mean: 1.0 is 1, \\u0061 is a, and names have no order.
+"""Numbering of JSON values while they are read. Equal values have equal numbers.
 
-A *position* is what has been read of one value: (kind, text, pending, container). `text` is what has been read of a
-scalar: the UTF-8 of a string with its escapes resolved but for a `pending` one, the spelling of anything else.
-`container` is the innermost open array or object around it, whose complete parts are values; 0 for none.
+Equality is that of JSON Schema: 1.0 equals 1, escapes are decoded, and the order of properties does not matter. A
+*position* is the part of one value that has been read: (kind, text, pending, container).
 
-Nothing here fails on text that is no JSON, which an automaton that somebody has tampered with may read.
+- `kind` is one of the constants BEGIN, STRING, NAME, NUMBER, WORD and DONE.
+- `text` is the part of a scalar that has been read: the UTF-8 of a string with its escapes decoded, or the literal text
+  of a number or word.
+- `pending` is an escape that is not complete yet. It is not part of `text`.
+- `container` is the number of the innermost open array or object with its complete parts (items or properties). 0: no
+  container is open.
+
+If `kind` is DONE, the value is complete, and `container` is the number of the value. Values, open containers and their
+parts are numbered when they first occur. A malicious automaton may read text that is not JSON. No function fails on it.
 """
 
 from __future__ import annotations
@@ -13,20 +20,21 @@ from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from grammar_workers.matching.distinct.numbers import may_become, meaning_of
+from grammar_workers.pushdown.json_text import SHORT_ESCAPES
 
+# Kinds of positions: before a value or between the parts of a container; inside a string, a property name, a
+# number, or a word such as `true`; after the value (the number of the value is then in the field `container`).
 BEGIN, STRING, NAME, NUMBER, WORD, DONE = range(6)
-"""Kinds: before a value or between the parts of a container; inside of a string, a property name, a number, or a word
-such as `true`; behind the value, whose number stands in place of the container."""
 Position: TypeAlias = tuple[int, bytes, bytes, int]
 ValueId: TypeAlias = int
 AT_VALUE: Position = (BEGIN, b"", b"", 0)
+# Position at the beginning of a property name, after its opening quote.
 AT_NAME: Position = (NAME, b"", b"", 0)
-"""Where a name begins behind its quote."""
 
 _SCALARS = frozenset(b"+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NUMBERS = frozenset(b"-0123456789")
 _BETWEEN = frozenset(b" \t\n\r,:")
-_SHORT_ESCAPES = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
+_SHORT_ESCAPES = {byte: ord(character) for character, byte in SHORT_ESCAPES.items()}
 _IN_ESCAPES = b'"/\\bfnrtu0123456789abcdefABCDEF'
 _FEW = 16
 _ESCAPE_LENGTH = len(rb"\u0000")
@@ -36,7 +44,11 @@ _ARRAY, _OBJECT = range(2)
 
 
 class _Container(NamedTuple):
-    """An open container: its kind, the one around it, its parts so far, and in an object the name just read."""
+    """An open container.
+
+    `kind` is _ARRAY or _OBJECT, `parent` is the container around it, `parts` is its last part (0: none), and `name` is
+    the property name that was just read in an object.
+    """
 
     kind: int
     parent: int
@@ -45,7 +57,10 @@ class _Container(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One more part behind `before` (0: the first one): its name in an object, its value, and how many there are."""
+    """A part of a container, linked to the part `before` (0: it is the first one).
+
+    `name` is its property name in an object, `value` is its value, and `many` is the number of parts up to this one.
+    """
 
     before: int
     name: bytes | None
@@ -57,7 +72,14 @@ Entry = TypeVar("Entry", bound="tuple[Any, ...]")
 
 
 class Values:
-    """Values, open containers and their parts, each numbered once."""
+    """Numbering of the JSON values that one automaton has read, and of open containers (arrays or objects).
+
+    Equal values have equal numbers. A *position* is the part of a value that has been read: (kind, text, pending,
+    container), see the module.
+
+    Attributes:
+        nbytes: Approximate memory of all numbered objects, in bytes.
+    """
 
     def __init__(self) -> None:
         self._ids: dict[Hashable, int] = {}
@@ -71,7 +93,12 @@ class Values:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, position: Position, byte: int) -> Position:
-        """The position after one more byte."""
+        """Return the position (the part of a value that has been read) after one more byte.
+
+        Args:
+            position: Position before the byte.
+            byte: The byte, 0 to 255. If JSON does not allow the byte here, the result is arbitrary; no error is raised.
+        """
         kind, text, pending, container = position
         if kind in (STRING, NAME):
             return self._read_string(kind, text, pending, container, byte)
@@ -93,7 +120,12 @@ class Values:
         return NUMBER if byte in _NUMBERS else WORD, bytes([byte]), b"", container
 
     def finish(self, position: Position) -> ValueId:
-        """The value that ends here."""
+        """Return the number of the value that ends at a position.
+
+        Args:
+            position: The part of the value that has been read. An incomplete value gets a number that differs from the
+                numbers of all complete values.
+        """
         kind, text, _, container = position
         if kind == DONE:
             return container
@@ -107,7 +139,7 @@ class Values:
         if not escape:
             if byte == ord("\\"):
                 return kind, text, high + b"\\", container
-            # A high surrogate that no low one follows stands for itself.
+            # A high surrogate without a low one after it stands for itself.
             text += _character(high)
             if byte != ord('"'):
                 return kind, text + bytes([byte]), b"", container
@@ -129,7 +161,7 @@ class Values:
         return kind, text + _character(escape), b"", container
 
     def _closed(self, container: int, value: ValueId) -> Position:
-        """The position behind a part of a container, or behind the whole value."""
+        """Return the position after a part of a container, or after the whole value."""
         if not container:
             return DONE, b"", b"", value
         kind, parent, parts, name = self._containers[container]
@@ -160,7 +192,7 @@ class Values:
         return self._number(self._meanings, (kind, content))
 
     def _number(self, entries: list[Entry], entry: Entry) -> int:
-        """The number of an entry, made when new."""
+        """Return the number of an entry, which is added if it is new."""
         key = (type(entry), entry)
         number = self._ids.get(key)
         if number is None:
@@ -173,11 +205,34 @@ class Values:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def meaning(self, value: ValueId) -> tuple[str, Any]:
-        """The kind of a value and what tells it from others of that kind."""
+        """Return the kind and the normalized contents of a value.
+
+        Args:
+            value: Number of the value.
+
+        Returns:
+            The pair (kind, contents). The contents depend on the kind:
+
+            - "string": its UTF-8, with escapes decoded.
+            - "number": its normalized value, see `numbers.meaning_of`.
+            - "word": its text.
+            - "array": tuple of the numbers of its items.
+            - "object": frozenset of pairs (property name, number of the value).
+            - "unfinished" (an incomplete value): its position.
+        """
         return self._meanings[value]
 
     def opened_before(self, container: int) -> int:
-        """An open container before the last name or part of it was read; before its bracket, the one around it or 0."""
+        """Return the number of an open container as it was before its last part (item or property) was read.
+
+        Args:
+            container: Number of an open array or object with its complete parts. In an object, the last thing read may
+                also be a property name without a value.
+
+        Returns:
+            The number of the container without its last part or property name. If there is neither: the number of the
+            container around it; 0 if none is around it.
+        """
         kind, parent, parts, name = self._containers[container]
         if name is None and not parts:
             return parent
@@ -185,14 +240,25 @@ class Values:
         return self._number(self._containers, _Container(kind, parent, before, None))
 
     def may_lead_to(self, container: int, value: ValueId) -> bool:
-        """Whether a value may come out of an open container."""
+        """Return whether a partly read array or object may become equal to `value`.
+
+        Args:
+            container: Number of its innermost open array or object, with the complete parts.
+            value: Number of a complete value.
+        """
         return self._wanted_of(container, value) is not None
 
     # -- looking ahead ---------------------------------------------------------------------------------------------
 
     def may_become(self, position: Position, value: ValueId) -> bool:
-        """Whether what has been read may be the beginning of this value; True, too, where that is hard to tell of a
-        number, but not for more than finitely many beginnings."""
+        """Return whether a partly read value may become equal to `value`.
+
+        False is always correct. True may be wrong for numbers, but only for finitely many beginnings of a number.
+
+        Args:
+            position: The part of the value that has been read.
+            value: Number of a complete value.
+        """
         kind, text, pending, container = position
         if kind == DONE:
             return container == value
@@ -209,13 +275,21 @@ class Values:
         return meaning == "number" and may_become(text, content)
 
     def next_bytes(self, position: Position, values: Iterable[ValueId]) -> frozenset[int] | None:
-        """Inside of a string: the bytes after which it may still become a part of one of the values; None for any."""
+        """Return the next bytes inside a string after which the value in progress may become equal to one of `values`.
+
+        Args:
+            position: The part of the value that has been read. It ends inside a string or property name.
+            values: Numbers of complete values.
+
+        Returns:
+            The set of bytes, which may be empty. None: any byte may lead to one of `values`.
+        """
         kind, text, pending, container = position
         wholes = [whole for value in values for whole in self._texts(position, value) if whole.startswith(text)]
         if not pending:
             found = {whole[len(text)] if len(whole) > len(text) else ord('"') for whole in wholes}
             return frozenset({*found, ord("\\")} if found else ())
-        # An escape spells one character, and many values go on with the same.
+        # An escape encodes one character, with which many values may continue.
         longer = {first_character(whole, len(text)) for whole in wholes if len(whole) > len(text)}
         begun = [whole for whole in longer if _spells(text, pending, whole)]
         if begun and (len(pending) >= _ESCAPE_LENGTH or len(begun) > _FEW):
@@ -228,7 +302,7 @@ class Values:
         return frozenset(found)
 
     def _texts(self, position: Position, value: ValueId) -> list[bytes]:
-        """What the string or name in progress must be, if `value` is to come out of it."""
+        """Return the possible contents of the string or name in progress, if the whole value is to become `value`."""
         kind, _, _, container = position
         if kind == NAME and container:
             target = self._wanted_of(container, value)
@@ -238,7 +312,7 @@ class Values:
         return [content] if meaning == "string" else []
 
     def _part_wanted(self, container: int, value: ValueId) -> ValueId | None:
-        """What the part in progress of a container must be; None where `value` cannot come out of it any more."""
+        """Return the value that the part in progress must have for the whole to become `value`, or None."""
         if not container:
             return value
         target = self._wanted_of(container, value)
@@ -252,7 +326,7 @@ class Values:
         return items[many] if many < len(items) else None
 
     def _wanted_of(self, container: int, value: ValueId) -> ValueId | None:
-        """What an open container must become, the outermost one becoming `value`; None where it cannot."""
+        """Return the value that an open container must have for the outermost value to become `value`, or None."""
         if len(self._wanted) > _MOST_REMEMBERED:
             self._wanted.clear()
         around = []
@@ -266,7 +340,7 @@ class Values:
         return self._wanted[container, value]
 
     def _fits(self, container: int, target: ValueId) -> bool:
-        """Whether the parts of an open container are among those of a value."""
+        """Return whether the parts of an open container agree with the parts of a value."""
         kind, _, last, _ = self._containers[container]
         meaning, content = self._meanings[target]
         parts = self._parts_of(last)
@@ -288,19 +362,24 @@ def _code(escape: bytes) -> int:
 
 
 def _character(escape: bytes) -> bytes:
-    """The UTF-8 of an escape with four digits, a surrogate like any other character; nothing for none."""
+    """Return the UTF-8 of a Unicode escape, also for lone surrogates; b"" for no escape."""
     return chr(_code(escape)).encode("utf-8", "surrogatepass") if escape else b""
 
 
 def first_character(text: bytes, behind: int) -> bytes:
-    """A text in UTF-8 up to and with the character that follows so many bytes; all of it where none follows."""
+    """Return the beginning of a text up to the end of one of its characters. Example: b"ab" for b"abc" and offset 1.
+
+    Args:
+        text: UTF-8.
+        behind: Offset of the first byte of the character, in bytes.
+    """
     first = text[behind : behind + 1]
     width = 1 if first < b"\x80" else 2 if first < b"\xe0" else 3 if first < b"\xf0" else 4
     return text[: behind + width]
 
 
 def _spells(text: bytes, pending: bytes, whole: bytes) -> bool:
-    """Whether a string of which `text` and a `pending` escape have been read may become `whole`."""
+    """Return whether a string of which `text` and a `pending` escape have been read may become `whole`."""
     if not whole.startswith(text):
         return False
     if not pending:

@@ -1,52 +1,64 @@
-"""Whether a text can still end where some parts must differ from earlier ones, and how.
+"""Search for completions of outputs with unique items. It decides if a completion exists, and finds a short one.
 
-Of the underlying automaton every text can end, and containers are compiled so that another part that must come can
-always be found. So a place is alive if some way leads to where no earlier value has a say any more: where each part in
-progress has become unlike all of them, or has ended. The search goes on only where it is like one of them, of which
-there are finitely many beginnings.
+A completion is a text up to the end of the output that repeats no seen value. A configuration is *alive* if it has a
+completion. Without unique items, every output can be completed. The compiler guarantees that an unseen value exists for
+each required part (item or property name). So a configuration is alive if some path leads to a settled history: each
+part in progress differs from all seen values, or has ended. The search continues only while a part is equal to the
+beginning of a seen value, and seen values have finitely many beginnings.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.distinct.histories import Histories, History, levels_of
-from grammar_workers.matching.distinct.steps import Place, Steps
+from grammar_workers.matching.distinct.steps import HistoryConfiguration, Steps
 from grammar_workers.matching.distinct.values import NUMBER
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
-from grammar_workers.matching.spelling import TooManyTokensError
+from grammar_workers.matching.spelling import TooManyTokensError, check_length
 from grammar_workers.pushdown.repeated_text import Repeated, Text, merged
 from grammar_workers.types import TokenId
 
+# Maximum number of configurations whose liveness is cached.
 _MOST_KNOWN = 1 << 13
-"""Places of which it is remembered whether they are alive."""
-_MOST_BYTES = 1 << 18
-"""Of a way to an end."""
+# Number of configurations that are tried depth first before a breadth-first search begins.
 _MOST_TRIED = 256
-"""Places that are tried in depth before a search in breadth begins."""
+# Additional budget steps of a completion for each detour that it takes.
 _STEPS_PER_WAY = 1000
-"""Steps that a completion may take for each value that it finds, beyond those of each query."""
+# Fractions that end in at least so many zeros are treated alike, because further zeros do not change the value.
 _ZEROS = b"0" * 64
-"""More than any number that is worth telling apart has within its fraction."""
 _CLOSING = b'"}],'
+# Bytes in order of preference. 0 is late and an exponent later: after any number of zeros, a number may still equal
+# a seen one.
 _PREFERRED = b"1234567890.abcdefghijklmnopqrstuvwxyz"
-"""Zeros late, exponents later: behind any number of them it may still mean an earlier one."""
+# Order in which bytes are tried, lowest first. A literal has rank 0, after the bytes that close a part.
 _RANKS = {byte: rank for rank, byte in enumerate(dict.fromkeys([*_CLOSING, *_PREFERRED, *range(256)]), -len(_CLOSING))}
-"""Lower ranks are tried first. A byte that alone leads to the next state has rank 0, behind those that close."""
+# The end of a path, and the bytes of the path.
+_Way: TypeAlias = tuple[HistoryConfiguration, bytes]
 
 
 class _Reached(NamedTuple):
-    """A place, the one before and the byte between them."""
+    """A configuration in a search, the one before it, and the byte between them."""
 
-    place: Place
+    place: HistoryConfiguration
     before: _Reached | None
     byte: int
 
 
 class Ways:
-    """Ways of one automaton over `recognizer`, whose vocabulary can spell the characters `spellable` (None: all)."""
+    """Search for completions (texts up to the end of an output) of one automaton with unique items.
+
+    All methods spend from the work budget of `steps` and raise LimitExceededError if it is exhausted.
+
+    Args:
+        steps: The step function of the automaton. It advances a configuration by a byte.
+        histories: The operations on the seen values of open containers (arrays and objects).
+        recognizer: The recognizer of the automaton without unique items.
+        spellable: Characters that the vocabulary can tokenize. None: all.
+    """
 
     def __init__(
         self, steps: Steps, histories: Histories, recognizer: PushdownRecognizer, spellable: frozenset[str] | None
@@ -57,8 +69,20 @@ class Ways:
         self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
         self._known: dict[Hashable, bool] = {}
 
-    def is_alive(self, place: Place) -> bool:
-        """Whether some text leads from here to an end."""
+    def uncached(self) -> Ways:
+        """Return a copy of this search with an empty cache of decisions. The two objects share no cache."""
+        fresh = copy.copy(self)
+        fresh._known = {}
+        return fresh
+
+    def is_alive(self, place: HistoryConfiguration) -> bool:
+        """Return whether the output can be completed from a configuration without repeating a seen value.
+
+        An exhausted work budget raises LimitExceededError.
+
+        Args:
+            place: The configuration (state, counter, frame, history).
+        """
         if self._histories.is_settled(place[3]):
             return True
         if len(self._known) > _MOST_KNOWN:
@@ -66,10 +90,23 @@ class Ways:
         known = self._known.get(self._key(place))
         return self._way_out(place, to_known=True) is not None if known is None else known
 
-    def to_end(self, place: Place, limit: int) -> Text:
-        """A short text to an end, the shortest one where that repeats no value; about `limit` bytes at most.
+    def to_end(self, place: HistoryConfiguration, limit: int) -> Text:
+        """Return a short completion (text up to the end of the output) that repeats no seen value.
 
-        Raises TooManyTokensError beyond the limit, LimitExceededError where it takes too long to find.
+        The method follows a shortest completion of the automaton without unique items. Where this completion repeats a
+        seen value, the method takes a detour.
+
+        Args:
+            place: The configuration (state, counter, frame, history) where the completion begins.
+            limit: Maximum length in bytes, approximately.
+
+        Returns:
+            The completion. It is empty if the output may end in the configuration.
+
+        Raises:
+            TooManyTokensError: The completion is longer than the limit.
+            LimitExceededError: No completion was found within the work budget, or the shortest one has more than
+                256 KiB.
         """
         parts: list[bytes | TokenId] = []
         length = 0
@@ -96,25 +133,22 @@ class Ways:
                 raise TooManyTokensError
         return Text(length, tuple(merged(parts)))
 
-    def _plan(self, place: Place, limit: int) -> Iterator[bytes | TokenId]:
-        """The shortest text of the underlying automaton, byte by byte."""
+    def _plan(self, place: HistoryConfiguration, limit: int) -> Iterator[bytes | TokenId]:
+        """Yield a shortest completion of the underlying automaton, byte by byte."""
         text = self._recognizer.shortest_text(place[:3], self._steps.budget)
-        if text.length > limit:
-            raise TooManyTokensError
-        if text.length > _MOST_BYTES:
-            raise LimitExceededError(f"the shortest way to an end has more than {_MOST_BYTES} bytes")
+        check_length(text.length, limit)
         return _written(text)
 
-    def _way_out(self, start: Place, *, to_known: bool = False) -> tuple[Place, bytes] | None:
-        """Return a place where no earlier value has a say, and the text that leads there. Return None if none exists.
+    def _way_out(self, start: HistoryConfiguration, *, to_known: bool = False) -> _Way | None:
+        """Return the first configuration found in which no seen value matters, and the path to it. None if none exists.
 
-        The search is in depth: the preferred bytes mostly lead out, where a search in breadth takes thousands of steps.
-        Dead places are noted on the way back, so a value that has been used up is looked at once and not at each step.
-        A search that takes too long goes on in breadth.
+        The search is depth first: the preferred bytes mostly lead out at once, where a breadth-first search takes
+        thousands of steps. Dead configurations are cached on the way back, so a used-up value is examined once and not
+        at each step. A search that takes too long continues breadth first.
 
         Args:
-            start: The place where the search begins.
-            to_known: Return a place, too, of which it is known that it is alive.
+            start: The configuration where the search begins.
+            to_known: Also stop at a configuration that is known to be alive.
         """
         reached = _Reached(start, None, 0)
         entered: list[tuple[_Reached, Iterator[_Reached]]] = []
@@ -130,8 +164,8 @@ class Ways:
             reached = untried
         return self._nearest(start, to_known=to_known)
 
-    def _nearest(self, start: Place, *, to_known: bool) -> tuple[Place, bytes] | None:
-        """Return what `_way_out` returns, found by a search in breadth."""
+    def _nearest(self, start: HistoryConfiguration, *, to_known: bool) -> _Way | None:
+        """Return what `_way_out` returns, found by a breadth-first search."""
         pending = [_Reached(start, None, 0)]
         met = {self._key(start)}
         for reached in pending:
@@ -145,8 +179,8 @@ class Ways:
         self._known.update((self._key(reached.place), False) for reached in pending)
         return None
 
-    def _look_around(self, reached: _Reached, *, to_known: bool) -> tuple[tuple[Place, bytes] | None, list[_Reached]]:
-        """Return the first way that leads out with one more byte, and the places from which others may lead out."""
+    def _look_around(self, reached: _Reached, *, to_known: bool) -> tuple[_Way | None, list[_Reached]]:
+        """Return the first path that leads out with one more byte, and the configurations that may have other paths."""
         nearby = []
         here = self._key(reached.place)
         for byte in self._bytes_at(reached.place):
@@ -161,14 +195,14 @@ class Ways:
                 nearby.append(found)
         return None, nearby
 
-    def _bytes_at(self, place: Place) -> list[int]:
-        """The bytes that may be read, those first that mostly lead out."""
+    def _bytes_at(self, place: HistoryConfiguration) -> list[int]:
+        """Return the allowed bytes in the order in which they are tried."""
         literal = self._steps.literal_at(place)
         possible = self._steps.bytes_at(place) & self._allowed
         return sorted(possible, key=lambda byte: min(_RANKS[byte], 0) if byte == literal else _RANKS[byte])
 
     def _trace(self, reached: _Reached) -> bytes:
-        """Note that all places before this one are alive, and return the text that leads here."""
+        """Cache that all configurations before this one are alive, and return the bytes of the path."""
         text = bytearray()
         while reached.before is not None:
             text.append(reached.byte)
@@ -176,13 +210,13 @@ class Ways:
             self._known[self._key(reached.place)] = True
         return bytes(reversed(text))
 
-    def _key(self, place: Place) -> Hashable:
-        """Return what decides whether the place is alive."""
+    def _key(self, place: HistoryConfiguration) -> Hashable:
+        """Return a key of everything that decides whether the configuration is alive."""
         return *place[:3], self._histories.decisive(_without_zeros(place[3]))
 
 
 def _without_zeros(level: History) -> History:
-    """Return one history for all numbers that differ only in how many zeros end a long fraction: they mean the same."""
+    """Return one history for all numbers that differ only in the zeros at the end of a long fraction."""
     if level is None or level.position[0] != NUMBER or not level.position[1].endswith(_ZEROS):
         return level
     kept: History = None

@@ -1,8 +1,9 @@
-"""Compiled loops over the table of known configurations: the prefix-tree walk, and where the tokens of a row lead.
+"""Kernels for rule graphs (context-free grammars): computation of a mask, and next configurations after tokens.
 
-`table` int32 [configurations, byte classes] holds the next configuration or DEAD; in the rows of configurations that
-nobody has stepped from yet, UNKNOWN. The walk skips what is unknown, marks the row WANTED in its first column and
-reports it; the caller fills it in and lets the walk go on.
+`table` (int32 [configurations, byte classes]) has the next configuration after each byte, or DEAD (-1). Rows that have
+not been computed contain UNKNOWN (-2). If the prefix-tree walk for a mask reaches such a row, it skips the subtree and
+reports the row to the caller. The first column of a reported row is WANTED (-3). The caller computes the row, and
+continues the walk with the skipped subtree.
 """
 
 from __future__ import annotations
@@ -10,30 +11,35 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64, njit, uint8, uint32
 
+from grammar_workers.matching.kernels.trie_walks import allow
 from grammar_workers.numba_options import OPTIONS, called_with, readonly
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
+# Values of the table that are not configurations: no transition, a row that is not computed, a row that `walk` has
+# reported.
 DEAD, UNKNOWN, WANTED = -1, -2, -3
+_TABLE, _LINE = int32[:, ::1], int32[::1]
 
 
-@called_with(
-    int32[:, ::1],
-    int32[::1],
-    uint8[::1],
-    int32[:, ::1],
-    int32[:, ::1],
-    int32[::1],
-    uint32[::1],
-    int32[:, ::1],
-    int32[::1],
-)
+@called_with(_TABLE, _LINE, uint8[::1], _TABLE, _TABLE, _LINE, uint32[::1], _TABLE, _LINE)
 @njit(**OPTIONS)
 def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
-    """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
+    """Walk subtrees of the prefix tree of all tokens, and set the bits of the allowed tokens in `mask`.
 
-    `path` int32 [longest token + 1] is scratch. `gaps` int32 [nodes, 2] receives the nodes that cannot be entered yet
-    and the configurations before them, `wanted` int32 [nodes] the configurations whose rows are missing, once each.
-    Returns how many there are of both.
+    Args:
+        tree: Prefix tree, int32 [nodes, TRIE_COLUMNS].
+        same: For each token, the next token with equal bytes, or -1, int32 [V].
+        classes: Class of each byte (column of `table`), uint8 [256].
+        table: Next configurations, int32 [configurations, byte classes], see the module. The walk changes UNKNOWN to
+            WANTED in the first column of rows that it reports.
+        begun: The subtrees to walk, int32 [k, 2]: root in `tree`, and configuration before the byte of the root.
+        path: Scratch space, int32 [longest token + 1].
+        mask: Mask to change, uint32 [words]. Bits are only set, never cleared.
+        gaps: Receives the roots of skipped subtrees and the configurations before them, int32 [nodes, 2].
+        wanted: Receives the configurations whose rows must be computed, once each, int32 [nodes].
+
+    Returns:
+        The number of rows written to `gaps`, and the number of items written to `wanted`.
     """
     many = 0
     missing = 0
@@ -59,21 +65,27 @@ def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: 
                 node = tree[node, TRIE_END]
                 continue
             path[depth + 1] = target
-            token = tree[node, TRIE_TOKEN]
-            if token >= 0:
-                while token >= 0:
-                    mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-                    token = same[token]
+            allow(mask, same, tree[node, TRIE_TOKEN])
             node += 1
     return many, missing
 
 
-@called_with(readonly(uint8[::1]), int64[::1], uint8[::1], int32[:, ::1], int64, readonly(uint32[::1]), int32[::1])
+@called_with(readonly(uint8[::1]), int64[::1], uint8[::1], _TABLE, int64, readonly(uint32[::1]), _LINE)
 @njit(**OPTIONS)
 def targets(data, offsets, classes, table, configuration, mask, reached):  # type: ignore[no-untyped-def]
-    """Write into `reached` (int32 [V], filled with -1) the configuration after each token of `mask` that has bytes.
+    """Compute the configuration of a rule graph after each token of a mask.
 
-    UNKNOWN steps are passed over.
+    Tokens whose bytes lead to a row of `table` that has not been computed (UNKNOWN) are skipped.
+
+    Args:
+        data: Bytes of all tokens, uint8.
+        offsets: Offset of each token in `data`, int64 [V + 1].
+        classes: Class of each byte (column of `table`), uint8 [256].
+        table: Next configurations, int32 [configurations, byte classes], see the module. Not changed.
+        configuration: The configuration before the token (row of `table`).
+        mask: The tokens to consider, uint32 [words]. Tokens without bytes are ignored.
+        reached: Receives the configurations, int32 [V]. The caller fills it with -1; disallowed and skipped tokens keep
+            -1.
     """
     for word in range(mask.shape[0]):
         bits = mask[word]

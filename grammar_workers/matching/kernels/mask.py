@@ -1,6 +1,6 @@
-"""Compiled ways to make a mask row: which tokens a configuration allows.
+"""Kernels that compute the mask (the bit set of allowed tokens) of a configuration.
 
-`arrays` are those of a recogniser (`arrays.Arrays`), `path` is as in `trie_walks`.
+A configuration is (state, counter, frame), see `step`. `arrays` are the arrays of a recognizer (`arrays.Arrays`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from numba import njit
 from grammar_workers.matching.kernels.mask_classes import find_class, note_class
 from grammar_workers.matching.kernels.step import FRAMES_FULL, arrive, begin_trace, depend, may_end
 from grammar_workers.matching.kernels.trie_walks import (
+    PATH_BASE_COUNTER,
     PATH_BASE_FRAME,
-    PATH_BASE_REGISTER,
     PATH_BASE_STATE,
     PATH_STATE,
     allow_all,
+    allow_span,
     correct_row,
     put,
     step_from,
@@ -23,36 +24,31 @@ from grammar_workers.matching.kernels.trie_walks import (
     walk_vocabulary,
 )
 from grammar_workers.numba_options import BORROWS, INNER
-from grammar_workers.pushdown.instructions import (
-    FAR,
-    LOOP_BASE,
-    LOOP_MAXIMUM,
-    LOOP_MINIMUM,
-    LOOP_RUN,
-    STATE_LOOP,
-    STATE_ROW,
-    TOLERATED_RUN,
-    TOLERATES_ANY,
-)
+from grammar_workers.pushdown import instructions as code
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END
 
+# The tree to walk for a mask of which nothing is precomputed: the tree of all tokens, unless the walk is long; the
+# tree of all tokens; the folded tree, for states with `pushdown.byte_classes`.
 TREE_IF_SHORT, WHOLE_TREE, FOLDED_TREE = range(3)
-"""The trees to walk for a row of which nothing is known: FOLDED_TREE for states with `pushdown.byte_classes`."""
+# Result in place of a class: the walk is long, so the caller must choose the tree.
 WIDE = -4
-"""In place of a class: the walk is long, and which tree is to be walked has to be chosen."""
+# Result in place of a class: the class table has no room (see `MaskClasses.grow`).
 CLASSES_FULL = -5
-"""There is no room for another class: see `MaskClasses.grow`."""
+# Minimum number of ASCII characters for a long walk: more than begin any JSON value, and more than the hexadecimal
+# digits.
 _MANY_BYTES = 24
-"""More than those that any JSON value begins with, and the hexadecimal digits."""
 _MOST_BYTES = 110
 
 
 @njit(**BORROWS, **INNER)
 def _reads_many(tables, state):  # type: ignore[no-untyped-def]
-    """Whether a state reads most bytes, or many ASCII characters that do not lead where `walk_branch` takes subtrees as
-    a whole."""
+    """Return whether the walk from a state is long.
+
+    It is long if the state reads most bytes, or many ASCII characters whose targets do not let `walk_branch` take whole
+    subtrees.
+    """
     states, table, loops = tables.states, tables.table, tables.loops
-    row = states[state, STATE_ROW]
+    row = states[state, code.STATE_ROW]
     many = 0
     read = 0
     if row >= 0:
@@ -60,24 +56,17 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
             target = table[row, byte]
             if target >= 0:
                 read += 1
-                loop = states[target, STATE_LOOP]
-                many += byte < 0x80 and (loop == 0 or loops[loop, LOOP_RUN] < TOLERATED_RUN)
+                loop = states[target, code.STATE_LOOP]
+                many += byte < 0x80 and (loop == 0 or loops[loop, code.LOOP_RUN] < code.TOLERATED_RUN)
     return many >= _MANY_BYTES or read >= _MOST_BYTES
 
 
 @njit(inline="always", **BORROWS)
-def _allow_span(mask, tokens, first, last):  # type: ignore[no-untyped-def]
-    for i in range(first, last):
-        token = tokens[i]
-        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-
-
-@njit(inline="always", **BORROWS)
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
-    """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
+    """Set the bits of the allowed tokens by walks of the folded tree, and of the tree of tokens that are not folded."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
     tree, spans, tokens = folded.tree, folded.spans, folded.tokens
-    # Tokens that lie side by side are allowed together: nodes have few each.
+    # Adjacent runs of tokens are set together, because each node has only a few tokens.
     first = last = np.int64(0)
     node = np.int64(0)
     while node < tree.shape[0]:
@@ -89,26 +78,46 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
             node = np.int64(tree[node, TRIE_END])
             continue
         if spans[node] != last:
-            _allow_span(mask, tokens, first, last)
+            allow_span(mask, tokens, first, last)
             first = spans[node]
         last = spans[node + 1]
         put(path, depth + 1, reached, counter_there, frame_there)
         node += 1
-    _allow_span(mask, tokens, first, last)
+    allow_span(mask, tokens, first, last)
     return walk_tree(tables, stack, arrays.slices.unfolded.rest, arrays.trees.same_bytes, path, mask)
 
 
 @njit(**BORROWS, **INNER)
-def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
-    """Fill `mask` (uint32 [words]) with the tokens that `configuration` allows, end tokens excluded.
+def fill_mask(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    """Compute the mask (bit set of allowed tokens) of a configuration, without end tokens.
 
-    Inside a free JSON string, the tokens that stay inside it are a precomputed row per number of characters
-    (`StringSlices.body`), and those that may close it are walked: by their tails, unless the length of the string tells
-    them apart. A state whose LOOP_BASE is a state is like that one but for the texts it tells apart (declared property
-    names among free ones): its row is that of the base, corrected by a walk of only what differs. A state that
-    tolerates all characters has a precomputed row, too, to which a walk of the few other tokens adds. Everywhere else
-    the tree is walked that `walked` tells; with TREE_IF_SHORT, the answer is WIDE where that is long.
-    Returns 0, FRAMES_FULL or WIDE; the trace tells what the row depends on, and whether the text may end here, too.
+    The method depends on the state:
+
+    - Inside a free JSON string (any characters), a precomputed mask has the tokens that stay inside the string. There
+      is one such mask for each maximum number of characters (`StringSlices.body`). A walk of a small prefix tree adds
+      the tokens that may close the string. This walk reads only the bytes of these tokens from the closing quote on,
+      or all their bytes if the length of the string is restricted.
+    - A state may differ from another state (LOOP_BASE) only for certain strings, such as declared property names. The
+      mask of the other state is computed, and a walk corrects the differences.
+    - A state that allows all short runs of characters has a precomputed mask, too. A walk adds the few other tokens.
+    - For all other states, the prefix tree that `walked` selects is walked.
+
+    The call replaces the trace in `arrays.stack` (see `step`). The new trace records the stack frames and the ranges of
+    counters on which the mask and the result of `may_end` depend.
+
+    Args:
+        arrays: Arrays of the recognizer. The stack and the scratch space are changed.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+        mask: Receives the mask, uint32 [words]. Its former content is overwritten.
+        walked: Prefix tree to walk: WHOLE_TREE (of all tokens), TREE_IF_SHORT (the same tree, unless the walk is long)
+            or FOLDED_TREE (equivalent bytes share an edge).
+
+    Returns:
+        0 if the mask was computed. FRAMES_FULL (-2): the caller must enlarge the frame table and repeat the call. WIDE
+        (-4, only for TREE_IF_SHORT): the walk is long, so the caller must choose the tree. After FRAMES_FULL and WIDE,
+        the mask is not valid.
     """
     tables, stack, trees, slices, path = arrays.tables, arrays.stack, arrays.trees, arrays.slices, arrays.path
     states, loops = tables.states, tables.loops
@@ -116,32 +125,35 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
     put(path, 0, state, counter, frame)
     if may_end(tables, stack, state, counter, frame) == FRAMES_FULL:
         return np.int64(FRAMES_FULL)
-    loop = states[state, STATE_LOOP]
+    loop = states[state, code.STATE_LOOP]
     base = state
     dead = np.int64(-1)
-    if loop > 0 and loops[loop, LOOP_BASE] >= 0:
-        base, _, _ = arrive(tables, stack, np.int64(loops[loop, LOOP_BASE]), counter, frame)
+    if loop > 0 and loops[loop, code.LOOP_BASE] >= 0:
+        base, _, _ = arrive(tables, stack, np.int64(loops[loop, code.LOOP_BASE]), counter, frame)
         if base == FRAMES_FULL:
             return base
         if base < 0:
-            # Free texts are forbidden just now: little is allowed, and the plain walk is short.
-            dead = np.int64(loops[loop, LOOP_BASE])
+            # Arbitrary strings are not allowed here, so few tokens are, and the plain walk is short.
+            dead = np.int64(loops[loop, code.LOOP_BASE])
             loop = 0
-    minimum = np.int64(loops[loop, LOOP_MINIMUM])
-    maximum = np.int64(loops[loop, LOOP_MAXIMUM])
+    minimum = np.int64(loops[loop, code.LOOP_MINIMUM])
+    maximum = np.int64(loops[loop, code.LOOP_MAXIMUM])
     mask[:] = 0
-    if loop > 0 and loops[loop, LOOP_RUN] < TOLERATED_RUN:
+    if loop > 0 and loops[loop, code.LOOP_RUN] < code.TOLERATED_RUN:
         loop = 0
-    if loop > 0 and loops[loop, LOOP_BASE] <= TOLERATES_ANY:
-        # Near the bounds of a length, or where a guard forbids it, tolerance ends.
-        last = maximum - TOLERATED_RUN if maximum >= 0 else np.int64(FAR)
+    if loop > 0 and loops[loop, code.LOOP_BASE] <= code.TOLERATES_ANY:
+        # The state tolerates a whole run of characters only if the counter is far enough from the bounds.
+        last = maximum - code.TOLERATED_RUN if maximum >= 0 else np.int64(code.FAR)
         if minimum <= counter <= last:
             depend(stack, counter, frame, minimum, last)
-            any_character = loops[loop, LOOP_BASE] == TOLERATES_ANY
+            any_character = loops[loop, code.LOOP_BASE] == code.TOLERATES_ANY
             tolerated = slices.any_character if any_character else slices.any_but_escaped
             allow_all(mask, tolerated.mask)
             return walk_tree(tables, stack, tolerated.rest, trees.same_bytes, path, mask)
-        depend(stack, counter, frame, last + 1 if counter > last else -FAR, FAR if counter > last else minimum - 1)
+        if counter > last:
+            depend(stack, counter, frame, last + 1, code.FAR)
+        else:
+            depend(stack, counter, frame, -code.FAR, minimum - 1)
         loop = 0
     if loop == 0:
         if walked == FOLDED_TREE:
@@ -150,7 +162,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
             return np.int64(WIDE)
         return walk_vocabulary(tables, stack, trees, path, dead, mask)
     longest = np.int64(slices.body.shape[0] - 1)
-    # With no maximum every run fits. A counter beyond the maximum can only come from a hostile table.
+    # Without a maximum, every run fits. Only a malicious table can have a counter beyond the maximum.
     room = max(maximum - counter, np.int64(0)) if maximum >= 0 else longest
     allow_all(mask, slices.body[min(room, longest)])
     path[0, PATH_STATE] = base
@@ -158,24 +170,38 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
         depend(stack, counter, frame, counter, counter)
         closing, same = slices.closing, trees.same_bytes
     else:
-        # However many characters come before the quote, it may follow them.
-        depend(stack, counter, frame, minimum, maximum - longest if maximum >= 0 else FAR)
+        # A closing quote is allowed after any number of characters, so the tails of tokens decide.
+        depend(stack, counter, frame, minimum, maximum - longest if maximum >= 0 else code.FAR)
         closing, same = slices.tails, slices.same_tail
     status = walk_tree(tables, stack, closing, same, path, mask)
     if base == state or status < 0:
         return status
     put(path, 0, state, counter, frame)
     path[0, PATH_BASE_STATE] = base
-    path[0, PATH_BASE_REGISTER] = counter
+    path[0, PATH_BASE_COUNTER] = counter
     path[0, PATH_BASE_FRAME] = frame
     return correct_row(tables, stack, trees, path, mask)
 
 
 @njit(inline="always", **BORROWS)
-def make_row(arrays, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
-    """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
+def find_or_fill_mask(arrays, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    """Find the mask equivalence class (configurations with equal masks) of a configuration, or compute its mask.
 
-    Returns -1 where there is no class, CLASSES_FULL, or what `fill_row` does.
+    Args:
+        arrays: Arrays of the recognizer. The stack, the scratch space and the class table are changed.
+        noting: True: if the table has no class of the configuration, add one. False: only compute the mask.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+        mask: Receives the mask without end tokens, uint32 [words]. Unchanged if the table already has the class.
+        walked: Prefix tree to walk: WHOLE_TREE (of all tokens), TREE_IF_SHORT (the same tree, unless the walk is long)
+            or FOLDED_TREE (equivalent bytes share an edge).
+
+    Returns:
+        The number of the class, old or new. -1 if the mask was computed without a class: `noting` is False, or the mask
+        depends on too many stack frames. CLASSES_FULL (-5) or FRAMES_FULL (-2): the caller must enlarge the class table
+        or frame table, and repeat the call. WIDE (-4, only for TREE_IF_SHORT): the walk is long, so the caller must
+        choose the tree.
     """
     stack, known = arrays.stack, arrays.classes
     if known.used[0] == known.classes.shape[0]:
@@ -183,7 +209,7 @@ def make_row(arrays, noting, state, counter, frame, mask, walked):  # type: igno
     found = find_class(known, stack, state, counter, frame)
     if found >= 0:
         return found
-    status = fill_row(arrays, state, counter, frame, mask, walked)
+    status = fill_mask(arrays, state, counter, frame, mask, walked)
     if status < 0:
         return status
     return note_class(known, stack, state, frame) if noting else np.int64(-1)

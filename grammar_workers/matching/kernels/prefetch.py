@@ -1,8 +1,11 @@
-"""The compiled walk over the configurations ahead, those between ASCII characters, and their mask rows.
+"""Kernels that prefetch masks: a search through the configurations that ASCII characters can lead to.
 
-`arrays` are those of a recognizer (`arrays.Arrays`), `tables` and `stack` are as in `step`. A *place* is a
-configuration that the walk has found. A kernel that finds a table full is called again once there is room: places are
-found once, and the walk moves on to the next place last.
+`arrays` are the arrays of a recognizer (`arrays.Arrays`). `tables` are the tables of the automaton, and `stack` has its
+return stacks (see `step`). A `Search` is the state of one search. A *place* is the index of a configuration that the
+search has found. The search visits one place after the other. A visit computes the mask of the place. Then it adds the
+configurations after each ASCII character, and the configurations after the current rule has returned to its caller. If
+a kernel finds a table full, the caller enlarges the table and calls the kernel again. This is safe: each configuration
+is added once, and a visit counts as done only after its last step.
 """
 
 from __future__ import annotations
@@ -10,272 +13,255 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import int32, int64, njit, types, uint32
+from numba import boolean, int32, int64, njit, types, uint32
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, make_row
+from grammar_workers.matching.kernels import step
+from grammar_workers.matching.kernels.arrays import arrays_of
+from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, find_or_fill_mask
 from grammar_workers.matching.kernels.mask_classes import CLASS_AHEAD, CLASS_BOUNDS, find_class
-from grammar_workers.matching.kernels.step import (
-    FRAME_AHEAD,
-    FRAME_PARENT,
-    FRAME_SAVED,
-    FRAME_SITE,
-    FRAMES_FULL,
-    arrive,
-    leave,
-    may_end,
-)
 from grammar_workers.matching.kernels.transitions import place_of
-from grammar_workers.matching.kernels.trie_walks import allow_all, take
-from grammar_workers.numba_options import BORROWS, INNER, called_with, readonly
+from grammar_workers.matching.kernels.trie_walks import allow_all
+from grammar_workers.numba_options import BORROWS, INNER, OPTIONS, called_with, readonly
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.byte_classes import site_ends_of
-from grammar_workers.pushdown.instructions import (
-    ASSIGN,
-    DEAD,
-    INCREMENT,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_VALUE,
-    SILENT_MOVES,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-)
+from grammar_workers.pushdown.instructions import ASSIGN, DEAD, INSTRUCTION_ACTION, INSTRUCTION_VALUE
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
-COUNT_FOUND, COUNT_RETURNED, COUNT_FRESH, COUNT_LATER, COUNT_BUDGET, COUNT_ROWS, COUNT_WALK, COUNTS = range(8)
-"""Numbers about a walk: how many places there are; the first one whose caller has not been looked for; the next one if
-its state is new, and the next one whatever its state; how many may still be looked at; how many rows the last call has
-made; and the number of the walk itself, from 1."""
+# Counters of a search: the number of places; the first place whose caller has not been added; the first place that may
+# have a new state; the next place if no place has one; the number of places that may still be visited; the number of
+# masks from the last call.
+COUNT_FOUND, COUNT_RETURNED, COUNT_FRESH, COUNT_LATER, COUNT_BUDGET, COUNT_ROWS, COUNTS = range(7)
+# Results of `look_ahead` other than places and full tables: call it again, or nothing is left to visit.
 MORE, OVER = -10, -11
-"""Results of `look_ahead` beside places and full tables: another call goes on, or nothing is left to look at."""
+# Maximum number of places that one call visits, about half a millisecond. Meanwhile no other thread can use the
+# automaton.
 _BATCH = 64
-"""Places that one call looks at: half a millisecond, in which nobody else can walk the automaton."""
+# Capacity for places per place that may be visited. On the schemas of MaskBench, at most 3.4 are found per visited
+# place.
 _PLACES_FOUND = 4
-"""Places for which there is room, for each that is looked at. On schemas of MaskBench, at most 3.4 are found."""
+# Maximum capacity for places. Configurations beyond it are not visited.
 _MOST_PLACES = 1 << 18
-"""Without room, a place is not looked at."""
 
 
-class Walk(NamedTuple):
-    """The places found so far, where the walk has been, what the last call has made, and constants."""
+class Search(NamedTuple):
+    """The state of a prefetch search (a search for the masks that may come next).
+
+    A *place* is the index of a configuration that the search has found.
+
+    Attributes:
+        places: The found configurations (state, counter, frame), int64 [capacity, 3].
+        seen: Hash table of the found configurations, int32 [power of two], see `transitions.place_of`.
+        counters: Counters of the search, int64 [COUNTS], indexed by COUNT_FOUND to COUNT_ROWS.
+        visited: For each state: True if a place with this state has been visited, bool [states].
+        rows: The masks from the last call, uint32 [batch, words]. The first `counters[COUNT_ROWS]` are valid.
+        classes: The mask equivalence classes of these masks, int64 [batch].
+        eos_row: Mask of the end tokens, uint32 [words].
+        site_ends: For each index in `Tables.returns`, the end of its return site (the return states of one call), int32
+            [returns].
+        assigned: The distinct values that instructions assign to the counter, ascending, int32.
+    """
 
     places: NDArray[np.int64]
-    """[capacity, 3]: state, counter and frame"""
     seen: NDArray[np.int32]
-    """[power of two]: the hash table of the places, see `transitions.place_of`"""
     counters: NDArray[np.int64]
-    """[COUNTS]"""
-    first: NDArray[np.int32]
-    """[states]: the place in this state that has been looked at first, or -1"""
+    visited: NDArray[np.bool_]
     rows: NDArray[np.uint32]
-    """[batch, words]: the rows that the last call has made"""
     classes: NDArray[np.int64]
-    """[batch]: their classes"""
     eos_row: NDArray[np.uint32]
-    """[words]"""
     site_ends: NDArray[np.int32]
-    """See `site_ends_of`."""
     assigned: NDArray[np.int32]
-    """The values that instructions assign to the counter, ascending."""
 
 
-WALK = types.NamedTuple(
+# The numba type of `Search`.
+SEARCH = types.NamedTuple(
     (
-        *(int64[:, ::1], int32[::1], int64[::1], int32[::1], uint32[:, ::1]),
+        *(int64[:, ::1], int32[::1], int64[::1], boolean[::1], uint32[:, ::1]),
         *(int64[::1], readonly(uint32[::1]), int32[::1], int32[::1]),
     ),
-    Walk,
+    Search,
 )
-"""The numba type of a `Walk`."""
 
 
-def begin_walk(pushdown: PushdownAutomaton, vocabulary: Vocabulary, max_places: int, number: int) -> Walk:
-    """A walk that may look at `max_places` and has found none yet. Walks of one automaton have ascending numbers."""
+def new_search(pushdown: PushdownAutomaton, vocabulary: Vocabulary, max_places: int) -> Search:
+    """Return the state of a new search for masks to prefetch. It has found no configuration yet.
+
+    The caller must add the first configurations with `add_place`.
+
+    Args:
+        pushdown: The automaton.
+        vocabulary: Tokens of the model.
+        max_places: Maximum number of configurations to visit. The search may find more.
+    """
     room = min(_PLACES_FOUND * (max_places + _BATCH), _MOST_PLACES)
     counters = np.zeros(COUNTS, np.int64)
     counters[COUNT_BUDGET] = max_places
-    counters[COUNT_WALK] = number
     instructions = pushdown.instructions
-    return Walk(
+    return Search(
         np.empty((room, 3), np.int64),
         np.full(1 << (2 * room).bit_length(), -1, np.int32),
         counters,
-        np.full(len(pushdown.states), -1, np.int32),
+        np.zeros(len(pushdown.states), np.bool_),
         np.empty((_BATCH, vocabulary.mask_words), np.uint32),
         np.empty(_BATCH, np.int64),
         vocabulary.eos_mask,
         site_ends_of(pushdown.tables),
-        # Only a property name assigns the counter: its position among the names.
+        # Only property names assign the counter: their index in the declared order.
         np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
     )
 
 
-@called_with(WALK, int64, int64, int64)
+@called_with(SEARCH, int64, int64, int64)
 @njit(**BORROWS)
-def add_place(walk, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Put a configuration at the end of the places, unless it is one of them or there is no room for it."""
-    found = walk.counters[COUNT_FOUND]
-    if place_of(walk.places, walk.seen, found, state, counter, frame) == found:
-        walk.counters[COUNT_FOUND] = found + 1
+def add_place(search, state, counter, frame):  # type: ignore[no-untyped-def]
+    """Add a configuration to a search, unless the search has found it already or has no room for it.
+
+    Args:
+        search: The search for masks to prefetch, changed in place.
+        state: State of the configuration.
+        counter: Counter of the configuration.
+        frame: Frame (top of the return stack) of the configuration.
+    """
+    found = search.counters[COUNT_FOUND]
+    if place_of(search.places, search.seen, found, state, counter, frame) == found:
+        search.counters[COUNT_FOUND] = found + 1
 
 
 @njit(**BORROWS, **INNER)
-def _add_arrival(tables, stack, walk, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Add where entering a state leads to. Returns the state there, DEAD or FRAMES_FULL."""
-    state, counter, frame = arrive(tables, stack, state, counter, frame)
+def _add_arrival(tables, stack, search, state, counter, frame):  # type: ignore[no-untyped-def]
+    """Add the configuration after entering a state. Return its state, DEAD or FRAMES_FULL."""
+    state, counter, frame = step.arrive(tables, stack, state, counter, frame)
     if state >= 0:
-        add_place(walk, state, counter, frame)
+        add_place(search, state, counter, frame)
     return state
 
 
 @njit(**BORROWS, **INNER)
-def _add_returns(tables, stack, walk):  # type: ignore[no-untyped-def]
-    """Add where the callers go on that wait for the places found last, and theirs: one configuration for each label.
+def _add_returns(tables, stack, search):  # type: ignore[no-untyped-def]
+    """Return 0 after adding the configurations after the returns from the latest places, or FRAMES_FULL.
 
-    Returns 0 or FRAMES_FULL.
+    Each label of a return site leads to a configuration. As these are places, too, their callers follow.
     """
-    counters, frames = walk.counters, stack.frames
+    counters, frames = search.counters, stack.frames
     while counters[COUNT_RETURNED] < counters[COUNT_FOUND]:
-        top = walk.places[counters[COUNT_RETURNED], 2]
-        frame = top
-        while frame > 0 and frames[frame, FRAME_AHEAD] < counters[COUNT_WALK]:
-            site, saved, parent = frames[frame, FRAME_SITE], frames[frame, FRAME_SAVED], frames[frame, FRAME_PARENT]
-            for label in range(site, walk.site_ends[site]):
-                target = np.int64(tables.returns[label])
-                if target >= 0 and _add_arrival(tables, stack, walk, target, saved, parent) == FRAMES_FULL:
-                    return np.int64(FRAMES_FULL)
-            frame = parent
-        # Only now: a walk that finds the table of frames full must come by all of them again.
-        while top != frame:
-            frames[top, FRAME_AHEAD] = counters[COUNT_WALK]
-            top = frames[top, FRAME_PARENT]
+        frame = search.places[counters[COUNT_RETURNED], 2]
+        site = frames[frame, step.FRAME_SITE]
+        saved, parent = frames[frame, step.FRAME_SAVED], frames[frame, step.FRAME_PARENT]
+        # Frame 0 has no caller.
+        end = search.site_ends[site] if frame > 0 else site
+        for label in range(site, end):
+            target = np.int64(tables.returns[label])
+            if target >= 0 and _add_arrival(tables, stack, search, target, saved, parent) == step.FRAMES_FULL:
+                return np.int64(step.FRAMES_FULL)
         counters[COUNT_RETURNED] += 1
     return np.int64(0)
 
 
-@njit(inline="always", **BORROWS)
-def _target(tables, state, byte):  # type: ignore[no-untyped-def]
-    """The state that one reads a byte into, or DEAD; not what its callers read."""
-    if tables.states[state, STATE_LITERAL] == byte:
-        return np.int64(state + 1)
-    row = tables.states[state, STATE_ROW]
-    return np.int64(tables.table[row, byte]) if row >= 0 else np.int64(DEAD)
-
-
 @njit(**BORROWS, **INNER)
-def _add_following(arrays, walk, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Add where bytes below 128 lead to. Returns how many such bytes were found, or FRAMES_FULL."""
-    tables, stack, taken = arrays.tables, arrays.stack, arrays.path[arrays.path.shape[0] - 1]
-    taken[:] = 0
-    many = np.int64(0)
-    for _ in range(SILENT_MOVES):
-        before = np.int64(DEAD)
-        for byte in range(128):
-            target = _target(tables, state, byte)
-            if target >= 0 and take(taken, byte) and target != before:
-                before = target
-                reached = _add_arrival(tables, stack, walk, target, counter, frame)
-                if reached == FRAMES_FULL:
-                    return reached
-                many += reached >= 0
-        # What is left is read by the caller.
-        state, counter, frame = leave(tables, stack, state, counter, frame)
-        if state < 0:
-            return state if state == FRAMES_FULL else many
-    return many
+def _add_following(tables, stack, search, state, counter, frame):  # type: ignore[no-untyped-def]
+    """Return 0 after adding the configuration after each ASCII byte that the state itself reads, or FRAMES_FULL.
 
-
-@njit(**BORROWS, **INNER)
-def _add_next_choice(tables, walk, known, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
-    """Add the same place with the least assigned counter above those that share the row of (state, counter).
-
-    Not for a state that counts what it reads: its counter gets to other values than assigned ones.
+    Bytes that a caller reads are not considered, because the configuration after the return is a place of its own.
     """
-    high = max(known.classes[row_class, CLASS_BOUNDS + 1], counter)
-    following = np.searchsorted(walk.assigned, high, side="right")
-    if following == walk.assigned.shape[0]:
-        return
-    for byte in range(256):
-        target = _target(tables, state, byte)
-        if target >= 0:
-            number = tables.states[target, STATE_INSTRUCTION]
-            if tables.instructions[number, INSTRUCTION_ACTION] == INCREMENT:
-                return
-    add_place(walk, state, np.int64(walk.assigned[following]), frame)
+    before = np.int64(DEAD)
+    for byte in range(128):
+        target = step.target_of(tables, state, byte)
+        if target >= 0 and target != before:
+            before = target
+            if _add_arrival(tables, stack, search, target, counter, frame) == step.FRAMES_FULL:
+                return np.int64(step.FRAMES_FULL)
+    return np.int64(0)
 
 
 @njit(inline="always", **BORROWS)
-def _make_row(arrays, walk, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Make the row of a place whose class is not known. Returns the class, or what `make_row` does."""
-    ends = may_end(arrays.tables, arrays.stack, state, counter, frame)
-    if ends == FRAMES_FULL:
+def _add_next_choice(search, known, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
+    """Add the same state with the smallest assigned counter above the bounds of the class `row_class`."""
+    high = max(known.classes[row_class, CLASS_BOUNDS + 1], counter)
+    following = np.searchsorted(search.assigned, high, side="right")
+    if following < search.assigned.shape[0]:
+        add_place(search, state, np.int64(search.assigned[following]), frame)
+
+
+@njit(inline="always", **BORROWS)
+def _add_mask(arrays, search, state, counter, frame):  # type: ignore[no-untyped-def]
+    """Compute the mask of a place without a known class. Return the class, or an error of `find_or_fill_mask`."""
+    ends = step.may_end(arrays.tables, arrays.stack, state, counter, frame)
+    if ends == step.FRAMES_FULL:
         return ends
-    many = walk.counters[COUNT_ROWS]
-    row = walk.rows[many]
-    row_class = make_row(arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT))
+    many = search.counters[COUNT_ROWS]
+    row = search.rows[many]
+    row_class = find_or_fill_mask(arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT))
     if row_class >= 0:
         if ends:
-            allow_all(row, walk.eos_row)
-        walk.classes[many] = row_class
-        walk.counters[COUNT_ROWS] = many + 1
+            allow_all(row, search.eos_row)
+        search.classes[many] = row_class
+        search.counters[COUNT_ROWS] = many + 1
     return row_class
 
 
 @njit(inline="always", **BORROWS)
-def _next_place(walk):  # type: ignore[no-untyped-def]
-    """The first place in a state that has not been looked at, else the first of the others; COUNT_FOUND at the end.
+def _next_place(search):  # type: ignore[no-untyped-def]
+    """Return the first place whose state has not been visited, else the next place in order; COUNT_FOUND at the end.
 
-    A state in another frame, or with another counter, mostly has a row that is known or soon made.
+    New states come first, because other frames and counters of a visited state mostly have a mask that is cached or
+    cheap to compute. The pass in order takes the first place of each state again, although its class has been visited.
     """
-    counters, first = walk.counters, walk.first
-    found = counters[COUNT_FOUND]
-    while counters[COUNT_FRESH] < found and first[walk.places[counters[COUNT_FRESH], 0]] >= 0:
+    counters = search.counters
+    while counters[COUNT_FRESH] < counters[COUNT_FOUND]:
+        if not search.visited[search.places[counters[COUNT_FRESH], 0]]:
+            return counters[COUNT_FRESH]
         counters[COUNT_FRESH] += 1
-    if counters[COUNT_FRESH] < found:
-        return counters[COUNT_FRESH]
-    while counters[COUNT_LATER] < found and first[walk.places[counters[COUNT_LATER], 0]] == counters[COUNT_LATER]:
-        counters[COUNT_LATER] += 1
     return counters[COUNT_LATER]
 
 
-@njit(inline="always", **BORROWS)
-def look_ahead(arrays, walk, by_hand, made):  # type: ignore[no-untyped-def]
-    """Look at the next places, a batch at most, and make the rows of classes that are not known.
+@called_with(int64[:, ::1], SEARCH, boolean, int64)
+@njit(**OPTIONS)
+def look_ahead(entries, search, by_hand, made):  # type: ignore[no-untyped-def]
+    """Continue a search: visit up to 64 of the found configurations, and compute masks that have not been computed.
 
-    Returns a place whose row the caller must make, and then tell as `made`: it has no class or is WIDE; with `by_hand`,
-    each place. Or MORE, OVER, FRAMES_FULL, CLASSES_FULL.
+    A *place* is the index of a found configuration in `search.places`.
+
+    Args:
+        entries: Addresses and lengths of the recognizer's arrays, int64 [arrays, 2] (see `arrays`).
+        search: The search. Its `rows`, `classes` and COUNT_ROWS receive the masks.
+        by_hand: True if the caller computes the mask of every place itself. False if this kernel computes masks.
+        made: Place whose mask the caller has computed since the last call. Any negative number if there is none.
+
+    Returns:
+        One number. 0 or more: a place whose mask the caller must compute, and which it passes as `made` in the next
+        call. The reason is that the place has no mask equivalence class, that its prefix-tree walk is long, or that
+        `by_hand` is True. MORE (-10): call again. OVER (-11): the search has ended. FRAMES_FULL (-2) or CLASSES_FULL
+        (-5): enlarge the frame table or class table, and call again.
     """
+    arrays = arrays_of(entries)
     tables, stack, known = arrays.tables, arrays.stack, arrays.classes
-    counters = walk.counters
+    counters = search.counters
     counters[COUNT_ROWS] = 0
-    last = max(counters[COUNT_BUDGET] - walk.rows.shape[0], 0)
+    last = max(counters[COUNT_BUDGET] - search.rows.shape[0], 0)
     while counters[COUNT_BUDGET] > last:
-        if _add_returns(tables, stack, walk) == FRAMES_FULL:
-            return np.int64(FRAMES_FULL)
-        place = _next_place(walk)
+        if _add_returns(tables, stack, search) == step.FRAMES_FULL:
+            return np.int64(step.FRAMES_FULL)
+        place = _next_place(search)
         if place == counters[COUNT_FOUND]:
             return np.int64(OVER)
-        state, counter, frame = walk.places[place, 0], walk.places[place, 1], walk.places[place, 2]
+        state, counter, frame = search.places[place, 0], search.places[place, 1], search.places[place, 2]
         row_class = find_class(known, stack, state, counter, frame)
-        if row_class < 0 or known.classes[row_class, CLASS_AHEAD] < counters[COUNT_WALK]:
-            if made != place and row_class < 0 and not by_hand:
-                row_class = _make_row(arrays, walk, state, counter, frame)
-                if row_class in (FRAMES_FULL, CLASSES_FULL):
+        unvisited = row_class < 0 or not known.classes[row_class, CLASS_AHEAD]
+        if unvisited and made != place:
+            if row_class < 0 and not by_hand:
+                row_class = _add_mask(arrays, search, state, counter, frame)
+                if row_class in (step.FRAMES_FULL, CLASSES_FULL):
                     return row_class
-            if made != place and (row_class < 0 or by_hand):
+            if row_class < 0 or by_hand:
                 return place
-            following = _add_following(arrays, walk, state, counter, frame)
-            if following == FRAMES_FULL:
-                return following
+        if unvisited:
+            if _add_following(tables, stack, search, state, counter, frame) == step.FRAMES_FULL:
+                return np.int64(step.FRAMES_FULL)
             if row_class >= 0:
-                # Where nothing may be read, neither may it after another choice that comes later still.
-                if following > 0:
-                    _add_next_choice(tables, walk, known, state, counter, frame, row_class)
-                known.classes[row_class, CLASS_AHEAD] = counters[COUNT_WALK]
+                _add_next_choice(search, known, state, counter, frame, row_class)
+                known.classes[row_class, CLASS_AHEAD] = 1
             counters[COUNT_BUDGET] -= 1
-        if walk.first[state] < 0:
-            walk.first[state] = place
-        elif place == counters[COUNT_LATER]:
-            counters[COUNT_LATER] += 1
+        # A place in a visited state comes from COUNT_LATER, any other place from COUNT_FRESH.
+        counters[COUNT_LATER] += search.visited[state]
+        search.visited[state] = True
     return np.int64(OVER if last == 0 else MORE)

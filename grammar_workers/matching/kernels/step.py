@@ -1,24 +1,28 @@
-"""Compiled steps of a pushdown automaton: what one byte, or the bytes of one token, do to a configuration.
+"""Kernels that advance a pushdown automaton by one byte.
 
-A *configuration* is (state, counter, frame). `state` is a row of `PushdownAutomaton.states`; `counter` belongs to the
-rule instance being matched (it counts items or characters, holds the position among property names, or a bit for each
-name that has been seen); `frame` is the hash-consed return stack: frame f returns to `returns[FRAME_SITE + label]` with
-the counter FRAME_SAVED, columns of its row; frame 0 is the bottom.
+A *configuration* is (state, counter, frame):
 
-Every kernel takes `tables`, which is `PushdownAutomaton.tables`, and a `Stack`. `entry` has what is called from
-Python and makes them.
+- `state` is an index into `PushdownAutomaton.states`.
+- `counter` belongs to the current call of a rule (part of the automaton that other parts call). It counts items or
+  characters, or it is the index of the last property name, or it has a bit for each name that has occurred.
+- `frame` is the top of the return stack, a row of the frame table. Frames are hash-consed: equal stacks have the same
+  number. Frame 0 is the bottom.
 
-The *trace* notes what a walk has looked at besides the state it began in. Level 0 is the rule it began in, level j the
-caller that it gets to by leaving j frames. For each level it holds the counter that was found there (TRACE_ORIGIN) and
-for which values instead every question would have got the same answer (TRACE_LOW, TRACE_HIGH); TRACE_LOOKED_INTO says
-how many frames have been left, the bottom of the stack counting as one. Walks that begin in the same state, with equal
-sites of that many frames and counters in these bounds, go the same way: they have the same mask row (see
-`mask_classes`). Within these bounds each action changes the counter by as much (`perform`), so one that stems from a
-level differs from its origin by as much whatever that was.
+A rule returns with a *label* (a small number). The caller then continues in the state `returns[site + label]` with the
+counter `saved`. `site` and `saved` are the columns FRAME_SITE and FRAME_SAVED of the frame.
 
-The caller serialises kernels that may add frames. Index checks are off, so `PushdownAutomaton.validate` must have seen
-every array before a kernel does. A kernel that finds the frame table full answers FRAMES_FULL and has done nothing that
-doing it again would not overwrite.
+Most kernels take `tables` (`PushdownAutomaton.tables`) and `stack` (a `Stack`). Python calls the kernels in `entry`.
+
+The *trace* records the parts of the configuration on which the result of a walk of the prefix tree depends. Level 0 is
+the rule in which the walk began. Level j is the caller that is reached by popping j frames. For each level, the trace
+has the counter at this level (TRACE_ORIGIN). It also has bounds (TRACE_LOW, TRACE_HIGH): for all counters within them,
+all guards (conditions on the counter) have the same results, and an instruction changes all counters by the same amount
+(see `perform`). TRACE_LOOKED_INTO is the number of popped frames; the bottom counts as one. Two walks have the same
+mask if three conditions hold (see `mask_classes`): both begin in the same state, their topmost TRACE_LOOKED_INTO frames
+have equal FRAME_SITEs, and their counters are within the bounds.
+
+The caller must serialize kernels that may add frames. Kernels do not check indices, so `PushdownAutomaton.validate`
+must have checked every array. If a kernel returns FRAMES_FULL (-2), enlarge the frame table and repeat the call.
 """
 
 from __future__ import annotations
@@ -30,68 +34,56 @@ from numba import int64, njit, types
 from numpy.typing import NDArray
 
 from grammar_workers.numba_options import BORROWS, INNER, called_with
-from grammar_workers.pushdown.instructions import (
-    ACCEPT,
-    CALL,
-    DEAD,
-    FAR,
-    INSTRUCTION_ENTRY,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_TARGET,
-    OTHERWISE,
-    RETURN,
-    SILENT_MOVES,
-    STATE_EXIT,
-    STATE_INSTRUCTION,
-    STATE_LITERAL,
-    STATE_ROW,
-    STAY,
-    entered,
-    perform,
-)
+from grammar_workers.pushdown import instructions as code
+from grammar_workers.pushdown.instructions import entered, perform
 
-FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_AHEAD, FRAME_COLUMNS = range(7)
-"""Columns of the frame table: the frame below, where the return site begins, the caller's counter; the next frame in
-the same hash bucket (-1: none); how many frames are below; the last walk ahead that has looked where its caller goes on
-(0: none, see `prefetch`)."""
+# Columns of the frame table: the frame below; the index in `returns` where the return site begins; the caller's
+# counter; the next frame in the same hash bucket (-1: none); the number of frames below.
+FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_COLUMNS = range(6)
+# Layout of the trace: the frame in which the walk began; the number of popped frames; the frame (or -1) whose
+# counter was last found to have bounds, and the tightest lower and upper bound so far, relative to that counter; then
+# TRACE_COLUMNS numbers for each level.
 TRACE_BASE, TRACE_LOOKED_INTO, TRACE_NARROWED, TRACE_BELOW, TRACE_ABOVE, TRACE_FIRST_LEVEL = range(6)
-"""The trace: the frame it began in, how many were left; the frame (or -1) whose counter was last found to have bounds,
-and the narrowest so far as seen from that counter; and from there on TRACE_COLUMNS numbers for each level."""
+# Columns of a level: the counter at this level; its lowest and its highest equivalent value.
 TRACE_ORIGIN, TRACE_LOW, TRACE_HIGH, TRACE_COLUMNS = range(4)
+# Maximum number of levels in the trace. The mask of a walk that pops more frames belongs to no class.
 TRACE_LEVELS = 12
-"""The trace has room for so many levels; what looks further down depends on more than it tells."""
+# Result in place of a state: the frame table has no room for another frame.
 FRAMES_FULL = -2
-"""In place of a state: there is no room for another frame."""
+# Number of rows of `Stack.events`, one of which holds the number of events.
 EVENTS = 4096
+# Events of a step: a rule was called, with this new frame; a caller, in this frame, has read the byte. All other
+# events are labels with which the rule of a frame has returned.
 CALLED, READ = -1, -2
-"""Events of a step beside labels, with which the rule of a frame returns: a rule has been called with a frame; where
-callers read the byte, which of them."""
 
 
 class Stack(NamedTuple):
-    """All return stacks of one automaton, and the trace of the walk that goes on; all int64."""
+    """All return stacks of one automaton, and the trace of the current walk. All arrays are int64.
+
+    Attributes:
+        frames: Frame table, [n, FRAME_COLUMNS]. Rows from `used` on are not initialized.
+        buckets: Hash table, [power of two]: the first frame with this hash, or -1.
+        used: Number of frames, the bottom included, [1].
+        trace: Record of the frames and counters on which the current mask depends, [TRACE_FIRST_LEVEL + TRACE_COLUMNS *
+            TRACE_LEVELS].
+        events: Calls and returns of rules in a step as (frame, event), [EVENTS, 2], see `entry.step_noting`. The first
+            row holds the number of events, or -1 if events are not recorded.
+    """
 
     frames: NDArray[np.int64]
-    """[n, FRAME_COLUMNS]"""
     buckets: NDArray[np.int64]
-    """[power of two]: the first frame with this hash, or -1"""
     used: NDArray[np.int64]
-    """[1]: how many frames there are, the bottom included"""
     trace: NDArray[np.int64]
-    """[TRACE_FIRST_LEVEL + TRACE_COLUMNS * TRACE_LEVELS]"""
     events: NDArray[np.int64]
-    """[EVENTS, 2]: frames and events of a step, see `step_noting`; the first line has how many there are, -1 where
-    nobody asks."""
 
 
+# The numba type of `Stack`.
 STACK = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1]), Stack)
-"""The numba type of a `Stack`."""
 
 
 @njit(inline="always", **BORROWS)
 def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
-    """The hash bucket of three integers (multiplicative hashing; the number of buckets is a power of two)."""
+    """Return the bucket of three integers in a hash table: an index into the array `buckets` (length: power of two)."""
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= np.uint64(second) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= np.uint64(third) * np.uint64(0x165667B19E3779F9)
@@ -101,7 +93,17 @@ def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **BORROWS)
 def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
-    """The frame (parent, site, saved), made when new; FRAMES_FULL when the table must grow first."""
+    """Return the number of the stack frame with the given contents. A new frame is added to the frame table.
+
+    Args:
+        stack: The return stacks, changed in place.
+        parent: Number of the frame below.
+        site: Index in `returns` where the return site (return states of the call, by label) begins.
+        saved: The caller's counter.
+
+    Returns:
+        The number of the frame. FRAMES_FULL if the frame is new and the table is full.
+    """
     frames, buckets, used = stack.frames, stack.buckets, stack.used
     bucket = bucket_of(buckets, parent, site, saved)
     frame = np.int64(buckets[bucket])
@@ -121,7 +123,6 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     frames[frame, FRAME_SAVED] = saved
     frames[frame, FRAME_NEXT] = buckets[bucket]
     frames[frame, FRAME_DEPTH] = frames[parent, FRAME_DEPTH] + 1
-    frames[frame, FRAME_AHEAD] = 0
     buckets[bucket] = frame
     used[0] = frame + 1
     return frame
@@ -130,7 +131,13 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
 @called_with(int64[:, ::1], int64[::1], int64)
 @njit(**BORROWS)
 def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
-    """Lay the hash chains of frames [1, many) into fresh `buckets` (int64 [power of two], filled with -1)."""
+    """Rebuild the hash table of a frame table.
+
+    Args:
+        frames: Frame table, int64 [n, FRAME_COLUMNS]. The column FRAME_NEXT is changed.
+        buckets: The new hash table, int64 [power of two]. The caller fills it with -1.
+        many: Number of frames in the table, from row 0.
+    """
     for frame in range(1, many):
         bucket = bucket_of(buckets, frames[frame, FRAME_PARENT], frames[frame, FRAME_SITE], frames[frame, FRAME_SAVED])
         frames[frame, FRAME_NEXT] = buckets[bucket]
@@ -139,16 +146,23 @@ def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **BORROWS)
 def _begin_level(trace, level, counter):  # type: ignore[no-untyped-def]
+    """Initialize a level of the trace with unlimited bounds."""
     place = TRACE_FIRST_LEVEL + TRACE_COLUMNS * level
     trace[place + TRACE_ORIGIN] = counter
-    trace[place + TRACE_LOW] = -FAR
-    trace[place + TRACE_HIGH] = FAR
+    trace[place + TRACE_LOW] = -code.FAR
+    trace[place + TRACE_HIGH] = code.FAR
     trace[TRACE_NARROWED] = -1
 
 
 @njit(inline="always", **BORROWS)
 def begin_trace(stack, counter, frame):  # type: ignore[no-untyped-def]
-    """Start noting what a walk from here depends on."""
+    """Reset the trace: the record of the frames and counters on which a mask depends.
+
+    Args:
+        stack: The return stacks. Its trace is changed.
+        counter: Counter of the configuration in which the walk for the mask begins.
+        frame: Frame (top of the return stack) of this configuration.
+    """
     trace = stack.trace
     trace[TRACE_BASE] = frame
     trace[TRACE_LOOKED_INTO] = 0
@@ -157,18 +171,27 @@ def begin_trace(stack, counter, frame):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **BORROWS)
 def depend(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
-    """Note that the walk goes on like this for values of `counter` from `low` to `high` only.
+    """Record that the mask is the same for all values of `counter` from `low` to `high`, but not for other values.
 
-    The counter may stem from that of any level at or below its own.
+    The counter may have been computed from the counters of callers. So the bounds of several levels of the trace are
+    narrowed: those of the rule and of its callers.
+
+    Args:
+        stack: The return stacks. Its trace (the frames and counters on which the mask depends) is changed.
+        counter: Counter that an instruction has tested.
+        frame: Frame (top of the return stack) when the counter was tested.
+        low: Lowest value with the same result of the test.
+        high: Highest value with the same result of the test.
     """
     trace = stack.trace
-    # Where characters are counted, each byte comes here, and few of them narrow anything.
+    # Counted strings call this for each byte, and it rarely narrows the bounds, so the test is inlined.
     if frame != trace[TRACE_NARROWED] or low - counter > trace[TRACE_BELOW] or high - counter < trace[TRACE_ABOVE]:
         _narrow(stack, counter, frame, low, high)
 
 
 @njit(**BORROWS, **INNER)
 def _narrow(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
+    """Narrow the bounds of all levels from which the counter may derive."""
     frames, trace = stack.frames, stack.trace
     again = frame == trace[TRACE_NARROWED]
     trace[TRACE_NARROWED] = frame
@@ -186,7 +209,12 @@ def _narrow(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **BORROWS)
 def look_into(stack, frame):  # type: ignore[no-untyped-def]
-    """Note that the walk looks into `frame` (0: sees that nothing lies below)."""
+    """Record that the mask depends on a frame, because the frame is popped from the return stack.
+
+    Args:
+        stack: The return stacks. Its trace (the frames and counters on which the mask depends) is changed.
+        frame: Number of the popped frame. 0: the return stack was empty.
+    """
     frames, trace = stack.frames, stack.trace
     level = frames[trace[TRACE_BASE], FRAME_DEPTH] - frames[frame, FRAME_DEPTH] + 1
     if level > trace[TRACE_LOOKED_INTO]:
@@ -197,7 +225,7 @@ def look_into(stack, frame):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **BORROWS)
 def _note(stack, frame, event):  # type: ignore[no-untyped-def]
-    """Note an event of a step if somebody asks."""
+    """Append an event if events are recorded."""
     many = stack.events[0, 0]
     if 0 <= many < EVENTS - 1:
         stack.events[many + 1, 0] = frame
@@ -205,130 +233,177 @@ def _note(stack, frame, event):  # type: ignore[no-untyped-def]
         stack.events[0, 0] = many + 1
 
 
+@njit(inline="always", **BORROWS)
+def _returned(tables, stack, frame, label):  # type: ignore[no-untyped-def]
+    """Return the configuration to which the rule of `frame` (not 0) returns with `label`. It is not entered yet.
+
+    Its state is negative if the caller has no state for this return.
+    """
+    _note(stack, frame, label)
+    frames = stack.frames
+    state = np.int64(tables.returns[frames[frame, FRAME_SITE] + label])
+    return state, frames[frame, FRAME_SAVED], frames[frame, FRAME_PARENT]
+
+
 @njit(**BORROWS, **INNER)
 def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
+    """Enter a state: run instructions (guards, counter changes, calls, returns, jumps) up to one that reads a byte.
 
-    Returns the configuration at the next state that consumes a byte (or ACCEPT), or DEAD / FRAMES_FULL as its state.
+    Args:
+        tables: Tables of the automaton (`PushdownAutomaton.tables`).
+        stack: The return stacks. New frames are added, and the trace (the frames and counters on which the mask
+            depends) is updated.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+
+    Returns:
+        The configuration (state, counter, frame) that is reached. Its state reads a byte or is ACCEPT (0, the output
+        ends). It is DEAD (-1) if a guard fails, FRAMES_FULL (-2) if the frame table is full.
     """
-    instructions, returns, frames = tables.instructions, tables.returns, stack.frames
-    for _ in range(SILENT_MOVES):
-        number = tables.states[state, STATE_INSTRUCTION]
+    instructions = tables.instructions
+    for _ in range(code.SILENT_MOVES):
+        number = tables.states[state, code.STATE_INSTRUCTION]
         if number == 0:
             return state, counter, frame
         passed, counter_after, low, high = perform(instructions, tables.guards, number, counter)
-        if low > -FAR or high < FAR:
+        if low > -code.FAR or high < code.FAR:
             depend(stack, counter, frame, low, high)
         counter = counter_after
-        move = instructions[number, INSTRUCTION_MOVE]
+        move = instructions[number, code.INSTRUCTION_MOVE]
         if not passed:
-            if move != OTHERWISE:
-                return np.int64(DEAD), counter, frame
-            state = np.int64(instructions[number, INSTRUCTION_TARGET])
+            if move != code.OTHERWISE:
+                return np.int64(code.DEAD), counter, frame
+            state = np.int64(instructions[number, code.INSTRUCTION_TARGET])
             continue
-        if move in (STAY, OTHERWISE):
+        if move in (code.STAY, code.OTHERWISE):
             return state, counter, frame
-        if move == CALL:
-            pushed = push_frame(stack, frame, np.int64(instructions[number, INSTRUCTION_SITE]), counter)
+        if move == code.CALL:
+            pushed = push_frame(stack, frame, np.int64(instructions[number, code.INSTRUCTION_SITE]), counter)
             if pushed < 0:
                 return pushed, counter, frame
             frame = pushed
             _note(stack, frame, CALLED)
-            counter = entered(counter, instructions[number, INSTRUCTION_ENTRY])
-            state = np.int64(instructions[number, INSTRUCTION_TARGET])
-        elif move == RETURN:
+            counter = entered(counter, instructions[number, code.INSTRUCTION_ENTRY])
+            state = np.int64(instructions[number, code.INSTRUCTION_TARGET])
+        elif move == code.RETURN:
             look_into(stack, frame)
             if frame == 0:
-                return np.int64(ACCEPT), np.int64(0), frame
-            _note(stack, frame, instructions[number, INSTRUCTION_TARGET])
-            state = np.int64(returns[frames[frame, FRAME_SITE] + instructions[number, INSTRUCTION_TARGET]])
-            counter = frames[frame, FRAME_SAVED]
-            frame = frames[frame, FRAME_PARENT]
+                return np.int64(code.ACCEPT), np.int64(0), frame
+            state, counter, frame = _returned(tables, stack, frame, instructions[number, code.INSTRUCTION_TARGET])
             if state < 0:
-                return np.int64(DEAD), counter, frame
+                return np.int64(code.DEAD), counter, frame
         else:
-            state = np.int64(instructions[number, INSTRUCTION_TARGET])
-    return np.int64(DEAD), counter, frame
+            state = np.int64(instructions[number, code.INSTRUCTION_TARGET])
+    return np.int64(code.DEAD), counter, frame
+
+
+@njit(inline="always", **BORROWS)
+def target_of(tables, state, byte):  # type: ignore[no-untyped-def]
+    """Return the next state after a byte that a state reads itself. Returns to calling rules are not considered.
+
+    Args:
+        tables: Tables of the automaton (`PushdownAutomaton.tables`).
+        state: Index into the automaton's states.
+        byte: The byte, 0 to 255.
+
+    Returns:
+        The next state, whose instruction has not been run; DEAD (-1) if `state` itself does not read the byte.
+    """
+    if tables.states[state, code.STATE_LITERAL] == byte:
+        return np.int64(state + 1)
+    row = tables.states[state, code.STATE_ROW]
+    return np.int64(tables.table[row, byte]) if row >= 0 else np.int64(code.DEAD)
 
 
 @njit(inline="always", **BORROWS)
 def step(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
-    """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone.
+    """Advance a configuration by one byte.
 
-    Most bytes are read by the state itself and set nothing else in motion: only the others are worth a call.
+    The most frequent case is inlined: the state itself reads the byte, and no instruction follows.
+
+    Args:
+        tables: Tables of the automaton (`PushdownAutomaton.tables`).
+        stack: The return stacks. New frames are added, and the trace (the frames and counters on which the mask
+            depends) is updated.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+        byte: The byte, 0 to 255.
+
+    Returns:
+        The configuration (state, counter, frame) after the byte. The state is DEAD (-1) if the byte is not allowed,
+        FRAMES_FULL (-2) if the frame table is full.
     """
     states = tables.states
-    if states[state, STATE_LITERAL] == byte:
-        target = state + 1
-    else:
-        row = states[state, STATE_ROW]
-        target = np.int64(tables.table[row, byte]) if row >= 0 else np.int64(DEAD)
+    target = target_of(tables, state, byte)
     if target >= 0:
-        if states[target, STATE_INSTRUCTION] != 0:
+        if states[target, code.STATE_INSTRUCTION] != 0:
             target, counter, frame = arrive(tables, stack, target, counter, frame)
-    elif states[state, STATE_EXIT] >= 0:
+    elif states[state, code.STATE_EXIT] >= 0:
         target, counter, frame = _leave_and_read(tables, stack, state, counter, frame, np.int64(byte))
     return target, counter, frame
 
 
 @njit(**BORROWS, **INNER)
 def leave(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Where the caller goes on when `state`, which is not self-delimiting (a number, white space), ends here.
+    """Return from a rule that ends without a delimiter (such as a number or white space) to its caller.
 
-    The state of the result is DEAD when it cannot end here, FRAMES_FULL when it must be redone.
+    Args:
+        tables: Tables of the automaton (`PushdownAutomaton.tables`).
+        stack: The return stacks. New frames are added, and the trace (the frames and counters on which the mask
+            depends) is updated.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+
+    Returns:
+        The configuration (state, counter, frame) in which the caller continues. The state is DEAD (-1) if the rule
+        cannot end here or the caller has no state for this return, FRAMES_FULL (-2) if the frame table is full.
     """
-    label = tables.states[state, STATE_EXIT]
+    label = tables.states[state, code.STATE_EXIT]
     if label < 0:
-        return np.int64(DEAD), counter, frame
+        return np.int64(code.DEAD), counter, frame
     look_into(stack, frame)
     if frame == 0:
-        return np.int64(DEAD), counter, frame
-    _note(stack, frame, label)
-    frames = stack.frames
-    state = np.int64(tables.returns[frames[frame, FRAME_SITE] + label])
-    counter = frames[frame, FRAME_SAVED]
-    frame = frames[frame, FRAME_PARENT]
+        return np.int64(code.DEAD), counter, frame
+    state, counter, frame = _returned(tables, stack, frame, label)
     if state < 0:
-        return np.int64(DEAD), counter, frame
+        return np.int64(code.DEAD), counter, frame
     return arrive(tables, stack, state, counter, frame)
 
 
 @njit(**BORROWS, **INNER)
 def _leave_and_read(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
-    """What `step` does where `state` cannot read `byte` itself: its callers may."""
-    states, table = tables.states, tables.table
-    for _ in range(SILENT_MOVES):
+    """Advance by a byte that `state` does not read: return to callers until one reads it."""
+    for _ in range(code.SILENT_MOVES):
         state, counter, frame = leave(tables, stack, state, counter, frame)
         if state < 0:
             return state, counter, frame
-        row = states[state, STATE_ROW]
-        target = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
-        if states[state, STATE_LITERAL] == byte:
-            target = np.int64(state + 1)
+        target = target_of(tables, state, byte)
         if target >= 0:
             _note(stack, frame, READ)
             return arrive(tables, stack, target, counter, frame)
-    return np.int64(DEAD), counter, frame
-
-
-@njit(inline="always", **BORROWS)
-def step_noting(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
-    """`step`, and how many events are in `stack.events` after it: all EVENTS - 1 where there may be more."""
-    stack.events[0, 0] = 0
-    state, counter, frame = step(tables, stack, state, counter, frame, byte)
-    many = stack.events[0, 0]
-    stack.events[0, 0] = -1
-    return state, counter, frame, many
+    return np.int64(code.DEAD), counter, frame
 
 
 @njit(**BORROWS, **INNER)
 def may_end(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
-    """1 when the text may stop here, 0 when it may not, FRAMES_FULL when it must be asked again."""
+    """Return 1 if the output may end in a configuration, 0 if not, FRAMES_FULL (-2) if the frame table is full.
+
+    Args:
+        tables: Tables of the automaton (`PushdownAutomaton.tables`).
+        stack: The return stacks. New frames are added, and the trace (the frames and counters on which the mask
+            depends) is updated.
+        state: State of the configuration, an index into the automaton's states.
+        counter: Counter of the configuration.
+        frame: Frame of the configuration, an index into the frame table; 0 for the empty stack.
+    """
     states = tables.states
-    for _ in range(SILENT_MOVES):
-        if state == ACCEPT:
+    for _ in range(code.SILENT_MOVES):
+        if state == code.ACCEPT:
             return np.int64(1)
-        if states[state, STATE_EXIT] >= 0 and frame == 0:
+        if states[state, code.STATE_EXIT] >= 0 and frame == 0:
             look_into(stack, frame)
             return np.int64(1)
         state, counter, frame = leave(tables, stack, state, counter, frame)

@@ -1,24 +1,38 @@
-"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `matching.export`)."""
+"""Kernels for the export of automata to a PyTorch device (see `matching.export`).
+
+They compute the next configurations after tokens, and classes of tokens that lead to the same next states.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import int32, int64, njit
 
+from grammar_workers.matching.kernels.arrays import arrays_of
 from grammar_workers.matching.kernels.step import FRAMES_FULL, bucket_of
 from grammar_workers.matching.kernels.trie_walks import put, step_from
 from grammar_workers.numba_options import BORROWS, OPTIONS, called_with
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
+# Result of a kernel: `found` has no room for another entry.
 FOUND_FULL = -3
-"""There is no room for another entry."""
 
 
 @njit(inline="always", **BORROWS)
 def place_of(found, seen, many, first, second, third):  # type: ignore[no-untyped-def]
-    """The place of three integers among the `many` rows of `found`; `many` when they are new and were put there.
+    """Return the index of a triple of integers in a table of distinct triples. A new triple is added to the table.
 
-    `seen` (int32 [power of two], filled with -1) is the hash table. FOUND_FULL when `found` is full.
+    Args:
+        found: Distinct triples, int64 [capacity, 3]. A new triple is written to row `many`.
+        seen: Hash table of the indices in `found`, int32 [power of two, more than capacity]. The caller fills it with
+            -1 before the first call. The index of a new triple is added.
+        many: Number of triples in `found`. The caller adds 1 after a new triple.
+        first: First integer.
+        second: Second integer.
+        third: Third integer.
+
+    Returns:
+        An index into `found`. It is `many` if the triple is new. FOUND_FULL (-3) if it is new and `found` is full.
     """
     slot = bucket_of(seen, first, second, third)
     while seen[slot] >= 0:
@@ -35,14 +49,26 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
     return np.int64(many)
 
 
-@njit(inline="always", **BORROWS)
-def pushdown_targets(arrays, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    """Walk the whole prefix tree from (state, counter, frame). `arrays` are those of a recognizer (`arrays.Arrays`).
+@called_with(int64[:, ::1], int64, int64, int64, int64[:, ::1], int32[::1], int32[::1])
+@njit(**OPTIONS)
+def pushdown_targets(entries, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    """Compute the configurations after all tokens that a configuration allows, by a walk of the whole prefix tree.
 
-    `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
-    with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
-    FOUND_FULL.
+    Args:
+        entries: Addresses and lengths of the recognizer's arrays, int64 [arrays, 2] (see `arrays`).
+        state: State before the token, an index into the automaton's states.
+        counter: Counter before the token.
+        frame: Frame (top of the return stack) before the token, an index into the frame table.
+        found: Receives the distinct configurations (state, counter, frame), int64 [capacity, 3].
+        seen: Hash table of `found`, int32 [power of two, more than capacity]. The caller fills it with -1.
+        places: Receives the index in `found` for each allowed token, int32 [V]. The caller fills it with -1; disallowed
+            tokens keep -1.
+
+    Returns:
+        The number of configurations in `found`. FRAMES_FULL (-2) if the frame table (all stack frames) is full,
+        FOUND_FULL (-3) if `found` is full.
     """
+    arrays = arrays_of(entries)
     tables, stack, path = arrays.tables, arrays.stack, arrays.path
     tree, same = arrays.trees.tree, arrays.trees.same_bytes
     put(path, 0, state, counter, frame)
@@ -73,11 +99,20 @@ def pushdown_targets(arrays, state, counter, frame, found, seen, places):  # typ
 @called_with(int32[::1], int32[::1], int64, int32[::1], int64[:, ::1], int32[::1])
 @njit(**OPTIONS)
 def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-untyped-def]
-    """Split classes of tokens so that all tokens of one class have the same target.
+    """Split classes of tokens so that all tokens of one class lead to the same next state.
 
-    `class_of` (int32 [V], changed in place) holds numbers below `many`; `origin` (int32 [capacity]) receives for each
-    new class the one it comes from, `pairs` (int64 [capacity, 3]) and `seen` are scratch as `found` and `seen` above.
-    Returns how many classes there are, or FOUND_FULL.
+    Args:
+        class_of: Class of each token, int32 [V]. Changed in place.
+        targets: Next state after each token, int32 [V]; -1 for disallowed tokens.
+        many: Number of classes before the split.
+        origin: Receives the class from which each new class was split, int32 [capacity].
+        pairs: Scratch space, int64 [capacity, 3].
+        seen: Scratch space (hash table of `pairs`), int32 [power of two, more than capacity]. The caller fills it with
+            -1.
+
+    Returns:
+        The number of classes after the split. FOUND_FULL (-3) if it would exceed the capacity; `class_of` is then
+        partly changed.
     """
     met = np.zeros(many, np.bool_)
     first = np.empty(many, np.int64)
@@ -86,7 +121,7 @@ def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-unt
         before, target = np.int64(class_of[token]), np.int64(targets[token])
         if not met[before]:
             met[before], first[before] = True, target
-        elif target != first[before]:  # nearly all tokens of a class go where its first one goes
+        elif target != first[before]:  # nearly all tokens of a class have the target of its first token
             place = place_of(pairs, seen, fresh, before, target, np.int64(0))
             if place < 0 or many + place >= pairs.shape[0]:
                 return np.int64(FOUND_FULL)

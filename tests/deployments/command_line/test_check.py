@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -41,6 +42,36 @@ def written(folder: Path, name: str, text: str) -> str:
     path = folder / name
     path.write_text(text)
     return str(path)
+
+
+def test_a_python_type(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary
+) -> None:
+    text = """
+import pydantic
+
+class Person(pydantic.BaseModel):
+    name: str
+
+    class Inner(pydantic.BaseModel):
+        x: int
+"""
+    written(tmp_path, "people_of_a_test.py", text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, out, _ = command("check", "people_of_a_test:Person", "--json")
+    schema = sys.modules["people_of_a_test"].Person.model_json_schema()
+    assert code == 0
+    assert json.loads(out)["key"] == grammar_key({"type": "json_schema", "schema": schema}, vocabulary.fingerprint)
+    assert command("check", "people_of_a_test:Person.Inner", "--json")[0] == 0
+    for wrong, said in (
+        ("people_of_a_test:Nobody", "no attribute 'Nobody'"),
+        ("nothing_here:Person", "No module named"),
+    ):
+        code, _, err = command("check", wrong)
+        assert code == 2 and said in err
+    written(tmp_path, "people_of_a_test:Person", "[a-z]")
+    assert json.loads(command("check", "people_of_a_test:Person", "--kind", "regex", "--json")[1])["type"] == "regex"
 
 
 def test_a_supported_schema(command: Command, tmp_path: Path, vocabulary: Vocabulary) -> None:

@@ -32,7 +32,6 @@ class Question:
     text: str
     keywords: frozenset[str]
     schema_text: str
-    name_patterns: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     asserts_formats: bool = True
 
@@ -141,7 +140,6 @@ EXCLUSIONS = (
         "documented: integers have no exponents",
         lambda q: '"integer"' in q.schema_text and any("e" in literal.lower() for literal in numbers_in(q.text)),
     ),
-    Exclusion(JSONSCHEMA, "takes the pattern `` in patternProperties for no pattern", lambda q: "" in q.name_patterns),
 )
 
 

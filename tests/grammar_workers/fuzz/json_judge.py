@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -55,8 +54,6 @@ class JsonJudge:
         self._keywords = frozenset(_keys(schema))
         self._listed = _listed(schema)
         self._patterns = sorted(set(_patterns(schema)))
-        maps = (part.get("patternProperties", {}) for part in subschemas(schema) if isinstance(part, dict))
-        self._name_patterns = frozenset(itertools.chain.from_iterable(maps))
         kind = jsonschema.validators.validator_for(self.schema, default=jsonschema.Draft202012Validator)
         self.draft = _draft_of(kind)
         self._asserts = options.format == "assert"
@@ -91,9 +88,7 @@ class JsonJudge:
 
     def of_value(self, value: Any, text: str) -> Verdict:
         """What the validators say; it is valid only if they agree in both dialects of patterns."""
-        question = Question(
-            self.schema, self.draft, text, self._keywords, self._text, self._name_patterns, self._notes, self._asserts
-        )
+        question = Question(self.schema, self.draft, text, self._keywords, self._text, self._notes, self._asserts)
         if self._patterns and not all(map(is_settled, strings_in(value))):
             return undecided("characters that only some versions of Unicode know")
         if has_extreme_number(text):

@@ -234,7 +234,7 @@ def stored(subject: Subject, tokens: tuple[int, ...]) -> str | None:
     if subject.fsm is None:
         return None
     loaded = TokenFSM.from_bytes(subject.fsm.to_bytes(), subject.vocabulary, key=subject.fsm.key)
-    loaded.fill_rows(100)
+    loaded.prefetch_masks(100)
     here, there = subject.fsm.initial_state, loaded.initial_state
     for token in (*tokens, None):
         if not np.array_equal(subject.fsm.allowed_mask(here), loaded.allowed_mask(there)):

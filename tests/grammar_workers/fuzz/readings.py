@@ -10,6 +10,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import jsonschema._keywords
@@ -74,10 +75,22 @@ DIALECTS: tuple[Patterns, ...] = (PythonPatterns, EcmaPatterns)
 
 @contextlib.contextmanager
 def read_by(patterns: Patterns) -> Iterator[None]:
-    """`jsonschema` searches as the dialect does."""
+    """`jsonschema` searches as the dialect does.
+
+    It joins the patterns of `patternProperties` by `|` to find additional properties: a flag of the first would be one
+    of all, and the pattern `` none. Here each is searched by itself.
+    """
+
+    def additional(instance: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+        for name in instance:
+            found = any(patterns.search(pattern, name) for pattern in schema.get("patternProperties", {}))
+            if name not in schema.get("properties", {}) and not found:
+                yield name
+
     with contextlib.ExitStack() as stack:
         for module in _MODULES:
             stack.enter_context(mock.patch.object(module, "re", patterns))
+        stack.enter_context(mock.patch.object(jsonschema._keywords, "find_additional_properties", additional))
         yield
 
 

@@ -1,7 +1,8 @@
-"""Containers whose parts must differ: at no time may the only parts that can come be those that have come before.
+"""Checks that arrays with unique items, and objects with unique names, never run out of values or names.
 
-Wherever a container may not end, enough values, or names, must be left for another part. This is checked when it is
-emitted: what cannot be shown is refused, for the text would have no end.
+Whenever another item is required in an array with unique items, a value must be left that no earlier item has. The rule
+for property names is analogous. The check is made when the array or object is emitted. If it fails, the schema is
+rejected, because an output could reach a point where it can neither end nor continue.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ _FEW_NAMES = "it is not certain that another property name is left wherever one 
 
 
 def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
-    """Raise NotDistinctError unless each item of a plain array that must come has more values than there are items
-    before it."""
+    """Check that every required item of an array with unique items has an unused value left.
+
+    The item at index i must have more than i possible values. If this is not certain, NotDistinctError is raised with
+    the JSON Pointer of `uniqueItems`.
+
+    Args:
+        solver: The solver that has solved `array`.
+        array: Demand (formula for the array, with formulas to test), for the JSON Pointer of the error.
+        plain: Demands of the items, and the bounds of the number of items.
+    """
     for position, demand in enumerate(plain.prefix[: plain.minimum]):
         _check_item(solver, array, solver.size(demand).least > position)
     if plain.minimum > len(plain.prefix):
@@ -31,7 +40,15 @@ def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
 
 
 def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) -> bool:
-    """Whether all items of a plain array behind the first one have more values than any text has room for."""
+    """Return whether every item after the first one has more values than any output can contain.
+
+    An item with at least ENOUGH (2**62) values meets this condition.
+
+    Args:
+        solver: The solver that has solved the items' demands.
+        plain: Demands of the items. A demand is a formula that a value must satisfy, with formulas to test.
+        longest: Largest number of items; None for no limit.
+    """
     items = [*plain.prefix[1:longest]]
     if longest is None or longest > len(plain.prefix):
         items.append(plain.items)
@@ -39,7 +56,14 @@ def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) ->
 
 
 def has_endless_names(container: Objects) -> bool:
-    """Whether each class of free names has more than any text has room for."""
+    """Return whether every class of undeclared properties has more names than any output can contain.
+
+    A class contains the undeclared names that pass the same tests. A class with at least ENOUGH (2**62) names meets the
+    condition.
+
+    Args:
+        container: Graph of the objects, which has the classes.
+    """
     return all(container.name_classes.size(number).least >= ENOUGH for number in range(container.class_count))
 
 
@@ -52,7 +76,18 @@ def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
 
 
 def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph: Graph) -> None:
-    """The same of an array with alternatives."""
+    """Check that an array with unique items and with alternatives (such as `anyOf`) can always end.
+
+    The array is a graph. A node has the formulas that are undecided after some items, and an edge reads one item. Every
+    node needs a path to an end. The path may read an item only if the item has more possible values than there can be
+    earlier items. If a path is not certain to exist, NotDistinctError is raised with the JSON Pointer of `uniqueItems`.
+
+    Args:
+        solver: The solver that has solved `array`.
+        array: Demand (formula for the array, with formulas to test), for the JSON Pointer of the error.
+        container: Complete graph of the arrays. It limits the number of items before each node.
+        graph: The graph without nodes from which the array cannot end.
+    """
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
         most = container.most_items(node)
@@ -62,7 +97,20 @@ def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph
 
 
 def check_names(container: Objects, graph: Graph) -> None:
-    """Raise NotDistinctError unless, wherever an object may not end, another name can come that leads to its end."""
+    """Check that an object with unique names can always end.
+
+    The object is a graph. A node has the formulas that are undecided after some properties, and an edge reads one
+    property. Every node needs a path to an end. The path may read declared names. It may read an undeclared name only
+    if an unused name of its class is left. A class contains the undeclared names that pass the same tests.
+
+    Args:
+        container: Complete graph of the objects. It limits the number of properties before each node.
+        graph: The graph without nodes from which the object cannot end.
+
+    Raises:
+        NotDistinctError: It is not certain that the object can always end. The error has the JSON Pointer of a keyword
+            that counts properties, if known.
+    """
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
         return edge.part >= 0 or container.name_classes.size(-1 - edge.part).least > container.most_properties(node)
@@ -73,8 +121,10 @@ def check_names(container: Objects, graph: Graph) -> None:
 
 
 def _always_ends(graph: Graph, leads_on: Callable[[Node, Edge, tuple[bool, ...]], bool]) -> bool:
-    """Whether from every node a way leads to one at which the container may end, over edges that `leads_on` approves of
-    for a label."""
+    """Return whether from every node some path leads to a node at which the container may end.
+
+    Paths use only edges and labels for which `leads_on` returns true.
+    """
     sources: dict[Node, list[tuple[Node, Edge | None, tuple[bool, ...]]]] = {}
     for node, skipped in graph.skips.items():
         sources.setdefault(skipped, []).append((node, None, ()))

@@ -1,5 +1,8 @@
-"""Writes demands as states of a pushdown automaton: one entry state per demand and set of labels that its callers can
-use, to which it returns with the index of the label; parts of containers are calls.
+"""The emitter: writes demands (formulas that values must satisfy) as states of a pushdown automaton.
+
+A *label* is the tuple of the truth values of the formulas that a demand tests on a value. A demand is emitted once for
+each set of labels that a caller accepts. Its states return the index of the value's label in this set. Each item and
+each property value is read by a call.
 """
 
 from __future__ import annotations
@@ -30,7 +33,6 @@ from grammar_workers.languages.json_schema.emit.property_order import (
     order_by_nodes,
 )
 from grammar_workers.languages.json_schema.emit.separators import Separators
-from grammar_workers.languages.json_schema.emit.unsatisfiable import contradiction_in
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
@@ -49,20 +51,26 @@ from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, G
 from grammar_workers.pushdown.json_text import encode_string_body
 from grammar_workers.pushdown.spans import span_states
 from grammar_workers.pushdown.strings import StringLowering
-from grammar_workers.pushdown.trie import trie_of_texts
+from grammar_workers.pushdown.trie import TextTrie
 
+# Maximum nesting depth of JSON values that a schema does not constrain.
 MAX_FREE_DEPTH = 64
-"""How deep JSON values nest about which a schema says nothing."""
 
 _ANYTHING = Demand(TRUE)
 Labels = tuple[Label, ...]
 
 
 class Emitter:
-    """Appends the states of a root demand, and of every one that it calls, to one builder; each is written once.
+    """Writer of the pushdown states of a root demand, and of all demands on values inside it.
 
-    A demand is called with the labels that can occur there: all others are left out of its states, so that whatever it
-    reads leads somewhere.
+    A demand is a formula that a value must satisfy, with further formulas to test. A label is the tuple of the truth
+    values of the tested formulas. A demand is written once for each set of labels that its callers accept. Values with
+    other labels are excluded, because the caller could not continue after them.
+
+    Args:
+        solver: The solver that has solved the root demand. A warning may be appended to its `notes`.
+        builder: The pushdown automaton to extend.
+        options: `escapes`, `whitespace` and `whitespace_limit` are read.
     """
 
     def __init__(self, solver: Solver, builder: PushdownBuilder, options: GrammarOptions) -> None:
@@ -73,29 +81,38 @@ class Emitter:
             solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
         self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
-        # A free name has one spelling: spelled in another way, it could be a declared one.
+        # A free name has only its canonical serialization: with other escapes, it could equal a declared name.
         plain = StringLowering(builder) if self._strings.any_escape else self._strings
         self._names = PropertyNameStates(solver, builder, plain)
         self._entries: dict[tuple[Demand, Labels, bool], int] = {}
         self._queue: list[tuple[Demand, Labels, bool]] = []
-        # Whether what is emitted now is a part of an item that must differ from others: names in it must not repeat.
+        # True while states are emitted for a part of a unique item: property names in it must not repeat.
         self._inside_distinct = False
         self._item_or_end: dict[tuple[int, int], int] = {}
 
     def emit(self, root: Demand) -> int:
-        """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
+        """Append the states of a root demand and of all values inside it, and return the entry state.
+
+        If unique items or names cannot be enforced, NotDistinctError is raised. An exceeded limit raises
+        LimitExceededError.
+
+        Args:
+            root: Demand on the whole value: the formula that it must satisfy, with formulas to test.
+
+        Returns:
+            Number of the entry state in the builder.
+
+        Raises:
+            UnsatisfiableError: No value satisfies `root`.
+            UnsupportedFeatureError: No value is certain to satisfy `root`.
+        """
         if not self._solver.satisfiable(root):
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
-            pointer, contradiction = contradiction_in(self._solver, root)
-            why = ""
-            if contradiction is not None:
-                why = f": {contradiction}"
-            elif self._solver.pool.hint:
-                why = f" ({self._solver.pool.hint})"
-            elif self._solver.number_languages.has_long_numbers:
+            why = f" ({self._solver.pool.hint})" if self._solver.pool.hint else ""
+            if not why and self._solver.number_languages.has_long_numbers:
                 why = f" (numbers have at most {MAX_DIGITS} digits before the point)"
-            raise UnsatisfiableError(f"no value satisfies the schema{why}", pointer=pointer)
+            raise UnsatisfiableError(f"no value satisfies the schema{why}")
         entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
             demand, labels, self._inside_distinct = self._queue.pop()
@@ -132,10 +149,12 @@ class Emitter:
             row[ord('"')] = row_of_strings
         self._number(solver.numbers(demand).labelled(labels), row)
         free = demand == _ANYTHING
-        for symbol, start in (("[", self._array(demand, labels)), ("{", self._object(demand, labels))):
+        containers = (solver.arrays(demand), solver.objects(demand))
+        starts = [self._container(demand, container, labels) for container in containers]
+        for symbol, start in zip("[{", starts, strict=True):
             if start is not None:
                 deep = [(0, MAX_FREE_DEPTH - 1)]
-                row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
+                row[ord(symbol)] = self._builder.state(op=self._builder.goto(start, guard=deep)) if free else start
         self._builder.fill(self._entry(demand, labels), row=self._builder.row(row))
 
     def _call(
@@ -149,10 +168,11 @@ class Emitter:
         distinct: bool = False,
         endless: bool = False,
     ) -> int:
-        """The op that calls `demand`; `site[i]` is where `labels[i]` leads.
+        """Return the instruction that calls `demand` from the states of the demand `caller`.
 
-        With `end`, an array may be closed in place of the item, which leads there. `distinct`: the value must differ
-        from others of its container, whose parts may be `endless` (`DISTINCT_ENDLESS`).
+        State `site[i]` follows a return with `labels[i]`. State `end` follows `]`, which may close an array in place of
+        the item; None if it may not. If `distinct` is true, the value must differ from others of its container. For
+        `endless` see `DISTINCT_ENDLESS`.
         """
         entry = self._entry(demand, labels, distinct=distinct)
         if end is not None:
@@ -162,20 +182,17 @@ class Emitter:
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
         return self._builder.call(entry, site, enter=enter)
 
-    def _state(self, op: int) -> int:
-        return self._builder.state(op=op)
-
     @memoized
     def _return(self, label: int, guard: Guard) -> int:
-        return self._state(self._builder.return_(label, guard=guard))
+        return self._builder.state(op=self._builder.return_(label, guard=guard))
 
     # -- scalars ---------------------------------------------------------------------------------------------------
 
     def _string(self, language: TextLanguage) -> int | None:
-        """The state after the opening quote."""
+        """Return the state after the opening quote; None if the language is empty."""
         if language.texts is not None:
-            entries = [(encode_string_body(text) + b'"', number) for text, number in language.texts.items()]
-            return trie_of_texts(self._builder, sorted(entries), self._builder.return_) if entries else None
+            entries = [(encode_string_body(text) + b'"', number - 1) for text, number in language.texts.items()]
+            return TextTrie(self._builder, self._builder.return_).add(sorted(entries)) if entries else None
         if language.spans is not None:
             guard = () if language.span_lengths == (0, UNBOUNDED) else (language.span_lengths,)
             return span_states(self._builder, language.spans, self._return(0, guard), language.span_lengths)
@@ -193,7 +210,7 @@ class Emitter:
         """Put the moves over the first byte of a number into `row`."""
         automaton = language.automaton
         if language.texts is not None:
-            automaton = literal_set({text: number + 1 for text, number in language.texts.items()})
+            automaton = literal_set(language.texts)
         if automaton is None or automaton.is_empty:
             return
         moves = self._number_moves(automaton)
@@ -203,23 +220,26 @@ class Emitter:
     def _number_moves(self, automaton: Dfa) -> NDArray[np.int32]:
         return number_moves(self._builder, automaton)
 
-    # -- arrays ----------------------------------------------------------------------------------------------------
-
-    def _array(self, demand: Demand, labels: Labels) -> int | None:
-        """The state after `[`."""
-        container = self._solver.arrays(demand)
+    def _container(self, demand: Demand, container: Arrays | Objects | None, labels: Labels) -> int | None:
+        """Return the state after `[` or `{`; None if there is no array or object with one of `labels`."""
         if container is None:
             return None
         if not container.is_plain:
-            return self._labelled_array(demand, container, labels)
-        longest = self._solver.longest(container)
-        if container.plain_label not in labels or (longest is not None and longest < container.plain.minimum):
+            if isinstance(container, Arrays):
+                return self._labelled_array(demand, container, labels)
+            return self._labelled_object(demand, container, labels)
+        if container.plain_label not in labels or not self._solver.exists(container):
             return None
-        return self._plain_array(demand, container, longest, labels.index(container.plain_label))
+        label = labels.index(container.plain_label)
+        if isinstance(container, Arrays):
+            return self._plain_array(demand, container, label)
+        return self._plain_object(demand, container, label)
 
-    def _plain_array(self, demand: Demand, container: Arrays, longest: int | None, label: int) -> int:
-        """Counts items in the counter: it holds how many are complete."""
-        builder, plain = self._builder, container.plain
+    # -- arrays ----------------------------------------------------------------------------------------------------
+
+    def _plain_array(self, demand: Demand, container: Arrays, label: int) -> int:
+        """Return the state after `[` of an array whose counter holds the number of complete items."""
+        builder, plain, longest = self._builder, container.plain, self._solver.longest(container)
         distinct = container.is_distinct and longest not in (0, 1)
         endless = False
         if distinct:
@@ -250,10 +270,10 @@ class Emitter:
             if longest is None or following < longest or position == positions - 1 > len(plain.prefix) - 1:
                 row[ord(",")] = self._separators.comma(call(following), more)
             builder.fill(state, row=builder.row(row))
-        return self._separators.gap(self._state(call(0, None if plain.minimum else end)))
+        return self._separators.gap(self._builder.state(op=call(0, None if plain.minimum else end)))
 
     def _item_or_close(self, called: int, label: int) -> int:
-        """An entry like `called` that may instead read `]` and return with `label`."""
+        """Return an entry like `called` that may instead read `]` and return with `label`."""
         known = self._item_or_end.get((called, label))
         if known is None:
             known = self._item_or_end[called, label] = self._builder.state()
@@ -286,41 +306,28 @@ class Emitter:
         start = container.start
         end = self._return(closings[start][0], ()) if start in closings else None
         if start in edges:
-            return self._separators.gap(self._state(call(start, end)))
+            return self._separators.gap(self._builder.state(op=call(start, end)))
         assert end is not None
         return self._separators.gap(builder.state(row=builder.row({ord("]"): end})))
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
-    def _object(self, demand: Demand, labels: Labels) -> int | None:
-        """The state after `{`."""
-        container = self._solver.objects(demand)
-        if container is None:
-            return None
-        if not container.is_plain:
-            return self._labelled_object(demand, container, labels)
-        if container.plain_label not in labels:
-            return None
-        return self._plain_object(demand, container, labels.index(container.plain_label))
-
-    def _plain_object(self, demand: Demand, container: Objects, label: int) -> int | None:
-        """One state for the whole object: the counter knows which names may come."""
+    def _plain_object(self, demand: Demand, container: Objects, label: int) -> int:
+        """Return the state after `{` of an object with one state, in which the counter determines the next names."""
         solver, builder = self._solver, self._builder
         plain = container.plain
-        usable = [solver.satisfiable(child) for _, child in plain.properties]
-        if not all(usable[index] for index in plain.required):
-            return None
+        usable = [solver.satisfiable(child) for child in plain.properties]
         if isinstance(container, AnyOrderObjects):
             order = any_order(usable, [plain.required])
         else:
             order = declared_order(usable, frozenset(plain.required))
         after = builder.state()
         landing = [self._separators.gap(after)]
-        children = dict(enumerate(child for _, child in plain.properties))
-        children |= {-1 - number: child for number, child in enumerate(plain.classes)}
+        undeclared = {-1 - number: child for number, child in enumerate(plain.classes)}
+        children = undeclared | dict(enumerate(plain.properties))
         calls = {
             part: self._call(demand, child, landing, ((),))
-            for part, child in sorted(children.items(), key=lambda item: (item[0] >= 0, abs(item[0])))
+            for part, child in children.items()
             if solver.satisfiable(child)
         }
         row, start = self._object_rows(container, calls, order, {ord("}"): self._return(label, order.complete)})
@@ -330,7 +337,7 @@ class Emitter:
     def _object_rows(
         self, container: Objects, calls: dict[int, int], order: PropertyOrder, closing: dict[int, int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """The moves after a property and after `{`: those of `closing`, and a name, whose value `calls[part]` reads."""
+        """Return the moves after a property, and after `{`: `closing`, and names with values by means of `calls`."""
         builder = self._builder
         many = container.class_count
         site = [-1] * (many + len(container.names))
@@ -346,11 +353,11 @@ class Emitter:
             guard = union_guards([*order.windows, *classes])
             name = builder.call(names, site, guard=guard, enter=INHERIT)
             after[ord(",")] = self._separators.comma(name, guard, b'"')
-            start[ord('"')] = self._state(name)
+            start[ord('"')] = self._builder.state(op=name)
         return after, start
 
     def _labelled_object(self, demand: Demand, container: Objects, labels: Labels) -> int | None:
-        """A state for each run of nodes, in which the counter is the position among the declared names."""
+        """Return the state after `{`. Each run of nodes has one state; the counter is the position among the names."""
         builder = self._builder
         graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:

@@ -1,16 +1,19 @@
-"""Derivative graphs without dead ends, and runs of nodes for which one state of the pushdown automaton can stand.
+"""Graphs of arrays and objects without dead ends, and groups of nodes that share one state of the pushdown automaton.
+
+A *node* has the formulas that are undecided after some properties of an object, or some items of an array. A *position*
+is the index of the next declared name. A node covers a range of positions.
 
     {"type": "object", "properties": {"a": X, "b": Y, "c": Z}, "required": ["b"], "minProperties": 2}
 
-A required name that is passed over leaves nothing to be satisfied, so the node at position 0 lives up to position 1:
-it can be entered before "a" or before "b", and still end. Both positions are one run, of one state, whose counter tells
-which of the names may still come.
+Property "a" may be skipped. If "b" is skipped, the object can no longer end. So the first node covers positions 0 and
+1, before "a" and before "b". Both positions form one *run* with one state. In this state, the counter determines which
+names may follow.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from grammar_workers.languages.json_schema.labels import Label
@@ -19,7 +22,16 @@ from grammar_workers.languages.json_schema.solve.solver import Solver
 
 
 class Edge(NamedTuple):
-    """A move without dead ends: `part` calls `demand`, whose label picks one of `targets`, entered at `entry`."""
+    """Move of a `Graph`: it reads one item or property, after which the array or object can still end.
+
+    A node has the formulas that are undecided after some items or properties.
+
+    Attributes:
+        part: Index of the item or of the declared property. -1 - c for an undeclared property with a name of class c.
+        demand: The demand (formula to satisfy, and formulas to test) on the value.
+        entry: Position (index of the next item or declared name) at which the next nodes are entered.
+        targets: Label of the value (truth values of the tested formulas) -> next node.
+    """
 
     part: int
     demand: Demand
@@ -29,12 +41,22 @@ class Edge(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """The nodes of a container from which it can still end, beginning at `start` in position 0.
+    """Graph of the arrays or objects that satisfy one demand (formula that a value must satisfy).
 
-    `closings`: the nodes at which it may end, with the index of the label and the conditions, of which one must hold.
-    `edges`: the moves of each node, in order.
-    `skips`: the node that is left when the part at a node's last position is passed over. It is entered behind that
-    position; its moves may follow the node, too, and are not repeated among the `edges` of the node.
+    Nodes from which the array or object cannot end are left out.
+
+    A node has the formulas that are undecided after some items or properties. It covers a range of positions (indices
+    of the next item or declared name).
+
+    Attributes:
+        start: The node before all items or properties, entered at position 0.
+        closings: Node at which the array or object may end -> pair (index, conditions). The index is a position in the
+            list of allowed labels: the array or object gets this label, which has the truth values of the formulas that
+            are tested in it. It may end there if at least one of the conditions holds for its items or properties.
+        edges: Node -> its moves (each reads one item or property), in order.
+        skips: Node -> next node, if the declared name at the node's last position may be skipped. The next node is
+            entered at the position after the skipped name. Its moves are also possible from the skipping node, but
+            `edges` lists them only under the next node.
     """
 
     start: Node
@@ -44,10 +66,22 @@ class Graph:
 
     @property
     def is_empty(self) -> bool:
+        """True if no array or object exists, because no path leads from the start node to an end."""
         return not any(self.start in table for table in (self.closings, self.edges, self.skips))
 
     def following(self, node: Node, entry: int) -> Iterator[tuple[Node, int]]:
-        """`node`, the node that passing over its last part leaves, and so on, each with its entry."""
+        """Yield a node, and then each node that is reached from it by skipping declared names.
+
+        A node has the formulas that are undecided after some items or properties. It covers a range of positions
+        (indices of the next item or declared name). The skipped name is always the one at the last position of a node.
+
+        Args:
+            node: The first node.
+            entry: Position at which `node` is entered.
+
+        Yields:
+            Pairs (node, position at which the node is entered).
+        """
         yield node, entry
         while (skipped := self.skips.get(node)) is not None:
             entry = node.last + 1
@@ -57,9 +91,16 @@ class Graph:
 
 @dataclasses.dataclass
 class Run:
-    """Nodes that differ only in which declared names have been passed over, entered at `first` to `last`.
+    """Chain of nodes, each reached from the one before it by skipping a declared name. They share one pushdown state.
 
-    All that may follow any of them is in `edges`; part i may follow where the position is at most i.
+    A node has the formulas that are undecided after some properties. A position is the index of the next declared name.
+    To skip a name means that the object has no property with this name.
+
+    Attributes:
+        edges: The moves (each reads one property) of all nodes in the chain. The move that reads declared name i is
+            possible while the position is at most i.
+        first: First position at which a node of the chain is entered.
+        last: Last position at which a node of the chain is entered.
     """
 
     edges: list[Edge]
@@ -70,12 +111,22 @@ class Run:
 def living_graph(
     solver: Solver, demand: Demand, container: DerivativeGraph, labels: tuple[Label, ...], spend: Callable[[int], None]
 ) -> Graph:
-    """The graph of a demand's container as far as it can end with one of `labels`; `spend` counts steps."""
+    """Return the graph of the arrays or objects of a demand, without nodes that cannot end with one of `labels`.
+
+    A node has the formulas that are undecided after some items or properties. Moves to removed nodes are removed, too.
+
+    Args:
+        solver: The solver that has solved `demand`.
+        demand: A formula that a value must satisfy, with formulas to test.
+        container: The unrestricted graph of the arrays or objects of `demand`.
+        labels: Allowed labels. A label is the tuple of the truth values of the tested formulas.
+        spend: Counts steps of work; may raise LimitExceededError.
+    """
     closings: dict[Node, tuple[int, tuple[Ending, ...]]] = {}
     skips: dict[Node, Node] = {}
-    # What leads to a node: from which node, at which of its positions at the latest, and where it enters.
+    # Moves to each node: (source node, the latest of its positions that allows the move, entry position).
     sources: dict[Node, list[tuple[Node, int, int]]] = {}
-    cost = 4 * container.width
+    cost = 4 * len(container.atoms)
     explored = solver.explored(container)
     for node, moves in explored.items():
         spend(cost * max(1, len(moves)))
@@ -91,20 +142,7 @@ def living_graph(
             for following in move.targets.values():
                 if following is not None and following is not node:
                     sources.setdefault(following, []).append((node, latest, move.entry))
-    # Until which position each node can be entered and still end: what may follow later may follow earlier, too.
-    living = {node: node.last for node in closings}
-    pending = list(closings)
-    # In the order of the positions where they enter, so that each is looked at once however often its target changes.
-    for waiting in sources.values():
-        waiting.sort(key=lambda source: -source[2])
-    while pending:
-        reached = pending.pop()
-        waiting = sources.get(reached, [])
-        while waiting and waiting[-1][2] <= living[reached]:
-            node, latest, _ = waiting.pop()
-            if latest > living.get(node, -1):
-                living[node] = latest
-                pending.append(node)
+    living = _living(closings, sources)
     edges: dict[Node, list[Edge]] = {}
     for node, moves in explored.items():
         kept = []
@@ -118,8 +156,39 @@ def living_graph(
     return Graph(container.start, closings, edges, skips)
 
 
+def _living(endings: Iterable[Node], sources: dict[Node, list[tuple[Node, int, int]]]) -> dict[Node, int]:
+    """Return the last position at which each node can be entered and still end. All earlier positions can end as well.
+
+    `sources` has the moves to each node, and is used up: source node, latest position for the move, entry position.
+    """
+    living = {node: node.last for node in endings}
+    pending = list(living)
+    # Sorted by entry position, so that each move is examined once, however often the limit of its target rises.
+    for waiting in sources.values():
+        waiting.sort(key=lambda source: -source[2])
+    while pending:
+        reached = pending.pop()
+        waiting = sources.get(reached, [])
+        while waiting and waiting[-1][2] <= living[reached]:
+            node, latest, _ = waiting.pop()
+            if latest > living.get(node, -1):
+                living[node] = latest
+                pending.append(node)
+    return living
+
+
 def runs_of(graph: Graph) -> tuple[dict[Node, Run], dict[tuple[Node, int], Node]]:
-    """Runs by their first node, and the first node of the run of every node and position at which a move enters it."""
+    """Group the nodes of a graph into runs, each of which can share one pushdown state.
+
+    A run is a chain of nodes, each reached from the one before it by skipping a declared name.
+
+    Args:
+        graph: Graph of the objects of a demand, without dead ends.
+
+    Returns:
+        Two dicts: first node of a run -> run, and (node, position) -> first node of the run that contains the node. The
+        position is the one at which a move enters the node. The start node is entered at position 0.
+    """
     entered: dict[Node, dict[int, None]] = {graph.start: {0: None}}
     for edges in graph.edges.values():
         for edge in edges:

@@ -1,4 +1,4 @@
-"""Lowers DFAs of numbers to states that end where the next byte belongs to whatever follows the number."""
+"""Conversion of number DFAs to pushdown states. A number ends before the first byte that cannot continue it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from grammar_workers.pushdown.instructions import STATE_EXIT, STATE_INSTRUCTION,
 
 
 def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
-    """Append states that read the automaton's language; the moves over its first byte, int32 [256] of states or -1.
+    """Append pushdown states that read the numbers of a DFA, and return the moves over the first byte.
 
-    The counter counts the digits before the point, at most MAX_DIGITS: none is read after which the number could not be
-    finished. Accepting states exit with their label.
+    The counter of the pushdown automaton holds the number of digits before the point, at most MAX_DIGITS. A digit is
+    allowed only if the number can still be finished within this limit. In a state where the number may end, the
+    automaton returns to the caller with a label: the value of `automaton.accepting`, minus 1.
+
+    Args:
+        builder: The pushdown automaton to extend.
+        automaton: A DFA over the characters of numbers.
+
+    Returns:
+        Next state for each first byte, int32 [256]; -1 if no number begins with the byte.
     """
     layout = _layout(automaton)
     builder.note_label(max(layout.labels, default=-1))
@@ -37,10 +45,14 @@ def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
 
 
 class _Layout(NamedTuple):
-    """The states of a number automaton, counted from 0: per state its row, label and (the most digits before the point
-    with which it may be entered, whether it is entered by one more).
+    """The states of a number automaton, numbered from 0.
 
-    `moves` int32 [1 + rows, 256] are those over the first byte, then the rows.
+    Attributes:
+        moves: Moves over the first byte, then the rows of the states, int32 [1 + rows, 256].
+        rows: Row of each state.
+        labels: Exit label of each state; -1 if it does not accept.
+        kinds: For each state the largest number of digits before the point with which it may be entered, and whether
+            entering it counts a digit.
     """
 
     moves: NDArray[np.int32]

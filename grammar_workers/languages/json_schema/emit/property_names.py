@@ -1,6 +1,7 @@
-"""Property names as states of a pushdown automaton: one tree of declared names, beside it what reads free ones.
+"""States that read property names: a trie of the declared names, combined with states that read undeclared names.
 
-A name comes as far as its guard lets it: a name that has been read before must not come again.
+The code calls undeclared names *free*. *Guards* (conditions on the counter of the object) exclude names, for example
+names that have already been read.
 """
 
 from __future__ import annotations
@@ -19,19 +20,32 @@ from grammar_workers.pushdown.automaton import NEVER, Guard, union_guards
 from grammar_workers.pushdown.builder import Beside, PushdownBuilder
 from grammar_workers.pushdown.json_text import encode_string_body
 from grammar_workers.pushdown.strings import StringLowering
-from grammar_workers.pushdown.trie import trie_of_texts
+from grammar_workers.pushdown.trie import TextTrie
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tree:
-    """The trees of equal names, which differ in what may come: `numbers` of (name, guard), and known `branches`."""
+    """The trees of equal names that differ in their guards.
+
+    Attributes:
+        numbers: (index of the name, guard) -> number of the trie's entry.
+        branches: Branches of the trie that exist already.
+    """
 
     numbers: dict[tuple[int, Guard], int] = dataclasses.field(default_factory=dict)
     branches: dict[Hashable, int] = dataclasses.field(default_factory=dict)
 
 
 class PropertyNameStates:
-    """The states of property names in one builder: objects of equal names and guards share them."""
+    """Writer of the states that read property names. Objects with equal names and guards share these states.
+
+    A guard is a condition on the counter of the object, under which a name is allowed.
+
+    Args:
+        solver: Decides which names are permitted and can be encoded by the vocabulary.
+        builder: The pushdown automaton to extend.
+        strings: Writes the states of undeclared names.
+    """
 
     def __init__(self, solver: Solver, builder: PushdownBuilder, strings: StringLowering) -> None:
         self._solver = solver
@@ -40,10 +54,19 @@ class PropertyNameStates:
         self._trees: dict[tuple[tuple[str, ...], Guard], _Tree] = {}
 
     def emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
-        """States that read a property name after its quote; None when none is allowed.
+        """Append the states that read a property name after its opening quote.
 
-        They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
-        as the guards `classes[c]` and `windows[i]` let them.
+        Undeclared names belong to classes: a class contains the names that pass the same tests. The states return to
+        the caller with a label: c after an undeclared name of class c, `len(classes)` + i after declared name i. A
+        guard is a condition on the counter of the object. The guard () always allows a name, and NEVER excludes it.
+
+        Args:
+            container: Graph of the objects, which has the declared names and the classes of undeclared names.
+            classes: For each class of undeclared names, the guard of reading a name of this class.
+            windows: For each declared name, the guard of reading it.
+
+        Returns:
+            Number of the first state. None if no name is allowed.
         """
         return self._emit(container.names, container.name_classes.automaton, tuple(classes), tuple(windows))
 
@@ -80,16 +103,18 @@ class PropertyNameStates:
             index, window = guarded[number]
             return builder.return_(index + 1, guard=window)
 
-        return trie_of_texts(
-            builder, entries, end_op, beside=beside, guard=None if free == () else guard, known=tree.branches
-        )
+        guarding = None if free == () else guard
+        return TextTrie(builder, end_op, beside=beside, guard=guarding, known=tree.branches).add(entries)
 
     def _beside(self, body: int, name: bytes) -> list[Beside]:
-        """For each byte of a declared name where others lead in its place, and what the states that read it resemble:
-        `body`, which begins a free name, but not inside of a character or an escape.
+        """Return how each byte of a declared name can deviate to a free name.
+
+        Returns:
+            For each byte, the row of all other bytes, and the loop that the state resembles: `body`, which begins a
+            free name, or none inside a character or an escape.
         """
         outside = self._builder.row_of(body)
-        # Where the vocabulary cannot spell every character, a free name is no free string.
+        # If the vocabulary cannot encode every character, a free name is not a free string.
         loop = self._builder.loop(base=body) if self._any_name == ANY_TEXT else 0
         if name.isascii() and b"\\" not in name:
             return [(outside, loop)] * len(name)
@@ -98,8 +123,8 @@ class PropertyNameStates:
 
     @memoized
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
-        """The declared names that can be written, up to the closing quote, in the order of their bytes."""
-        # What the vocabulary cannot write is no free name either.
+        """Return the declared names that can be encoded, with closing quote, sorted by their bytes."""
+        # Names that the vocabulary cannot encode are not free names either.
         return sorted(
             (encode_string_body(name) + b'"', index)
             for index, name in enumerate(names)
@@ -107,7 +132,10 @@ class PropertyNameStates:
         )
 
     def _classified_keys(self, automaton: Dfa, guards: Sequence[Guard]) -> int | None:
-        """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
+        """Return the state that reads a name, if tests distinguish undeclared names.
+
+        `guards[label - 1]` is the guard of the names that `automaton` labels `label`.
+        """
         usable = automaton
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]

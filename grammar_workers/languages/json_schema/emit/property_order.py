@@ -1,4 +1,7 @@
-"""Property orders as guards: what the counter of an object must be for a name to come, and what reading it changes."""
+"""Orders of properties: for each name, a condition on the counter of the object, and the change of the counter.
+
+A *guard* is a condition on the counter; () always holds, and NEVER does not hold for any value.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, advice, 
 
 
 class Mark(NamedTuple):
-    """The step of an object's counter when a name has been read: it must pass `guard`, then is set, or gets a bit."""
+    """Instruction for the counter of an object, executed after a property name has been read.
+
+    Attributes:
+        guard: Condition on the counter, under which reading may continue after the name; () always holds.
+        assign: New value of the counter; None to leave it.
+        set_bit: Index of the counter bit to set; None for no bit.
+    """
 
     guard: Guard = ()
     assign: int | None = None
@@ -23,7 +32,17 @@ NO_MARK = Mark()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PropertyOrder:
-    """`windows` and `marks` per declared name, the same for undeclared ones, and when the object may close."""
+    """Guards and counter changes that enforce an order of the properties of an object.
+
+    A guard is a condition on the counter; () always holds, and NEVER does not hold for any value.
+
+    Attributes:
+        windows: For each declared name, in declared order, the guard of reading it.
+        marks: For each declared name, in declared order, the counter change after it.
+        undeclared: Guard of reading an undeclared name.
+        undeclared_mark: Counter change after an undeclared name.
+        complete: Guard of closing the object.
+    """
 
     windows: tuple[Guard, ...]
     marks: tuple[Mark, ...]
@@ -33,9 +52,16 @@ class PropertyOrder:
 
 
 def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> PropertyOrder:
-    """The states keep the order, up to the names that may follow only some positions of a run.
+    """Return the guards (conditions on the counter) and counter changes for one state of an object with several states.
 
-    With `has_runs`, the counter is the position among the declared names, in this state `last` at most.
+    The states themselves enforce most of the order of properties. Each state stands for a range of positions. A
+    position is the index of the next declared name.
+
+    Args:
+        usable: True for each declared name that may occur in this state, in declared order.
+        last: Largest position of this state. Names with this index or a larger one need no guard.
+        has_runs: True if some state of the object has several positions. The counter then holds the position. False:
+            the counter is not used.
     """
     many = len(usable)
     windows: list[Guard] = [
@@ -48,14 +74,19 @@ def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> Prop
 
 @functools.lru_cache(maxsize=64)
 def _position_marks(many: int) -> tuple[Mark, ...]:
-    """The counter becomes the position after the name that has been read."""
+    """Return the actions that set the counter to the position after the name."""
     return tuple(Mark(assign=index + 1) for index in range(many))
 
 
 def declared_order(usable: Sequence[bool], required: Collection[int]) -> PropertyOrder:
-    """The counter is the position among the declared names: those before it may not come any more.
+    """Return guards (conditions on the counter) that enforce the declared order in an object with one state.
 
-    Name i may come while the counter is between the last required name before it, exclusive, and i.
+    The counter is the position (index of the next declared name). Name i may follow if the position is at most i, and
+    if the position is after the last required name before i.
+
+    Args:
+        usable: True for each declared name that may occur, in declared order.
+        required: Indices of the required names.
     """
     windows: list[Guard] = []
     first = 0
@@ -76,10 +107,16 @@ def declared_order(usable: Sequence[bool], required: Collection[int]) -> Propert
 def any_order(
     usable: Sequence[bool], endings: Sequence[Collection[int]], advised: Collection[int] = ()
 ) -> PropertyOrder:
-    """The counter has a bit per declared name that has been read. One of `endings` must have been read at the end.
+    """Return guards (conditions on the counter) that allow names in any order, but each declared name at most once.
 
-    The shortest way to finish reads what is missing of an ending, first names first, and perhaps some of `advised`:
-    other names, or other orders, would only multiply what a search has to try.
+    The counter has one bit for each declared name, which is set when the name has been read. The guards in the returned
+    `marks` never exclude an output. They only restrict the search for the shortest completion to few orders: the search
+    reads the missing names of one set of `endings` in declared order, and possibly names of `advised`.
+
+    Args:
+        usable: True for each declared name that may occur, in declared order.
+        endings: Sets of indices of declared names. The object may close if all names of one set have been read.
+        advised: Indices of names outside `endings` that a completion may have to read.
     """
 
     def mark(index: int) -> Mark:

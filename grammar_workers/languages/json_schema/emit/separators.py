@@ -1,4 +1,4 @@
-"""Commas, colons and white space between the parts of objects and arrays, by the white space policy."""
+"""Commas, colons and white space between the parts of objects and arrays, according to the option `whitespace`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from grammar_workers.pushdown.instructions import CALL
 
 
 class Separators:
-    """The separators in one builder. All of them call the same states of white space, which count up to the limit."""
+    """Writer of the states that read the separators of arrays and objects: commas, colons and white space.
+
+    All separators share the states that read white space. These states count the white space up to `whitespace_limit`.
+
+    Args:
+        builder: The pushdown automaton to extend.
+        options: `whitespace` and `whitespace_limit` are read.
+    """
 
     def __init__(self, builder: PushdownBuilder, options: GrammarOptions) -> None:
         self._builder = builder
@@ -20,11 +27,27 @@ class Separators:
         self._whitespace: int | None = None
 
     def gap(self, following: int) -> int:
-        """`following`, with optional white space before it when that is allowed."""
+        """Return the number of a state that reads optional white space, and then continues in another state.
+
+        Args:
+            following: Number of the other state. With `whitespace: compact`, `following` itself is returned, because no
+                white space is allowed.
+        """
         return following if self._compact else self._builder.state(op=self._gap_call(following))
 
     def comma(self, following_op: int, guard: Guard = (), text: bytes = b"") -> int:
-        """The state after a comma: the separator, `text`, then a state with `following_op`."""
+        """Append states that read the white space after a comma, and then a fixed text.
+
+        With `whitespace: compact`, the white space is exactly one space.
+
+        Args:
+            following_op: Number of the instruction that runs after `text`.
+            guard: Condition on the counter under which the comma is allowed; () always holds.
+            text: Bytes after the white space, such as the opening quote of a property name.
+
+        Returns:
+            Number of the state after the comma.
+        """
         builder = self._builder
         if self._compact:
             return builder.literal(b" " + text, op=builder.op(guard=guard) if guard else 0, end_op=following_op)
@@ -35,7 +58,17 @@ class Separators:
 
     @memoized
     def colon(self, call: int, mark: Mark) -> int:
-        """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
+        """Append states that read the colon after a property name, with white space around it.
+
+        With `whitespace: compact`, they read a colon and one space.
+
+        Args:
+            call: Number of the instruction that runs after the colon and calls the states of the value.
+            mark: Guard (condition) and change of the counter. They apply in the first state.
+
+        Returns:
+            Number of the state after the property name.
+        """
         builder = self._builder
         if self._compact:
             op = 0 if mark == NO_MARK else builder.op(**mark._asdict())

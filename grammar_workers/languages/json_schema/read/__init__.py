@@ -1,11 +1,11 @@
-"""From keywords to formulas.
+"""Conversion of the keywords of a JSON Schema to formulas.
 
     schema --reader--> formulas, keyword by keyword
-              |-- scalar_keywords, container_keywords     what the keywords of one type assert
-              |     |-- keyword_values, formats           checked values; the languages of `format`
-              |     |-- subschemas                        the schemas inside, read by the reader in turn
-              |     +-- listed_values, unevaluated        what `uniqueItems` and `unevaluated*` need to know
-              +-- references, definitions                 what `$ref` names, each read once
+              |-- scalar_keywords, container_keywords     formulas of the keywords of each type
+              |     |-- schema_keywords, formats          checked values of keywords; patterns of `format`
+              |     +-- listed_values, unevaluated        analyses for `uniqueItems` and `unevaluated*`
+              |-- references, definitions                 the schemas that `$ref` names, each read once
+              +-- unenforced                              keywords that are not enforced, for `on_unsupported: report`
 
-`keywords` lists what is supported, by draft and vocabulary.
+`keywords` lists the supported keywords, by draft and vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Keywords about arrays and objects, as formulas: they hold schemas of items and properties."""
+"""Formulas of keywords whose values contain schemas: keywords of arrays and objects, `allOf`, `not` and others."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from grammar_workers.languages.json_schema.assertions import (
     PropertyNames,
     UniqueItems,
 )
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, requires
+from grammar_workers.languages.json_schema.read.definitions import Reading
 from grammar_workers.languages.json_schema.read.keywords import MAX_UNIQUE, RESTRICTIONS
 from grammar_workers.languages.json_schema.read.listed_values import identity, listed_items
-from grammar_workers.languages.json_schema.read.references import References
 from grammar_workers.languages.json_schema.read.scalar_keywords import ScalarKeywords
 from grammar_workers.languages.json_schema.read.schema_keywords import (
     SchemaKeywords,
     checked_pattern,
     property_names,
 )
-from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.json_schema.read.unevaluated import Evaluated, Unevaluated
 from grammar_workers.languages.regex.compile import search_automaton
-from grammar_workers.options import GrammarOptions, Limits
 
 DEPENDENCIES = ("dependentRequired", "dependentSchemas", "dependencies")
 UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
@@ -42,31 +40,33 @@ _CLOSED_PARTS = (
 
 
 class ContainerKeywords:
-    """The keywords of one schema at a time, a method for each group; `subschemas` are the schemas inside of it."""
+    """Converter of keywords to formulas, for arrays, objects and combinations (`allOf`, `not` and similar keywords).
 
-    def __init__(
-        self,
-        pool: FormulaPool,
-        references: References,
-        scalars: ScalarKeywords,
-        unevaluated: Unevaluated,
-        left_out: Unenforced,
-        options: GrammarOptions,
-        limits: Limits,
-        *,
-        distinct: bool,
-    ) -> None:
-        self._pool = pool
-        self._references = references
+    There is one method for each group of keywords.
+
+    Args:
+        reading: Creates the formulas, and receives warnings and the keywords that are not enforced.
+        scalars: Converts listed values (`enum`, `const`) to formulas.
+        unevaluated: Determines which items and properties a schema evaluates.
+    """
+
+    def __init__(self, reading: Reading, scalars: ScalarKeywords, unevaluated: Unevaluated) -> None:
+        self._reading = reading
+        self._pool = reading.pool
+        self._left_out = reading.left_out
         self._scalars = scalars
         self._unevaluated = unevaluated
-        self._left_out = left_out
-        self._additional_properties = options.additional_properties
-        self._limits = limits
-        self._distinct = distinct
 
     def arrays(self, schema: SchemaKeywords) -> FormulaId:
-        """Items by position, how many there are, `contains` and `uniqueItems`."""
+        """Return the formula of a schema's keywords about arrays. TRUE if it has none.
+
+        The keywords are `prefixItems`, `items`, `contains`, `uniqueItems`, and the bounds of the number of items.
+        GrammarError is raised if a value is malformed, or if an unsupported keyword must be enforced (`on_unsupported:
+        reject`).
+
+        Args:
+            schema: The keywords of the schema.
+        """
         parts = []
         if isinstance(schema.get("items"), list) and schema.scope.draft < 2020:
             prefix = schema.listed("items") if schema["items"] else []
@@ -97,13 +97,19 @@ class ContainerKeywords:
         return self._pool.all_of(parts)
 
     def _strictly(self, schema: SchemaKeywords, keyword: str, judge: str) -> FormulaId:
-        """The schema that `keyword` holds, of which `judge` needs to know exactly what it allows."""
+        """Return the formula of the schema that `keyword` holds, which `judge` requires to be exact."""
         with self._left_out.strict_inside(schema, judge):
             return schema.one(keyword)
 
     def _unique(self, schema: SchemaKeywords) -> FormulaId:
-        """Items out of few listed values are unique when each value occurs at most once."""
-        values = listed_items(schema, schema.scope, self._references)
+        """Return the formula of `uniqueItems`.
+
+        Items out of few listed values are unique if each value occurs at most once.
+
+        Raises:
+            UnsupportedFeatureError: The values are not listed or too many, and masks may not depend on seen items.
+        """
+        values = listed_items(schema, schema.scope, self._reading.references)
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
@@ -112,7 +118,7 @@ class ContainerKeywords:
         if values is not None and len(equal) <= MAX_UNIQUE:
             counts = [ItemCount(self._scalars.one_of(same), 0, 1) for same in equal.values()]
             once = pool.all_of(pool.atom(JsonType.ARRAY, count) for count in counts)
-        if self._distinct:
+        if self._reading.distinct:
             atom = pool.atom(JsonType.ARRAY, UniqueItems(once))
             pool.note_pointer(atom, pointer)
             return atom
@@ -125,17 +131,25 @@ class ContainerKeywords:
         return once
 
     def objects(self, schema: SchemaKeywords) -> FormulaId:
-        """Properties by name and pattern, which are required, how many there are, and dependencies between them."""
+        """Return the formula of a schema's keywords about objects. TRUE if it has none.
+
+        The keywords concern the names, values and number of properties, and dependencies. GrammarError is raised if a
+        value is malformed, or if an unsupported keyword must be enforced (`on_unsupported: reject`).
+
+        Args:
+            schema: The keywords of the schema.
+        """
         pool = self._pool
         parts = []
         properties = schema.named("properties")
         patterns = schema.named("patternProperties")
         known = [(pattern, inside) for pattern, inside in patterns if self._is_known(schema, pattern)]
         additional = schema.one("additionalProperties")
-        if "additionalProperties" not in schema and "properties" in schema and not self._additional_properties:
+        is_closed = "properties" in schema and not self._reading.options.additional_properties
+        if is_closed and "additionalProperties" not in schema:
             additional = FALSE
         if len(known) < len(patterns):
-            # Which properties are additional is not known.
+            # It is not known which properties are additional.
             if "additionalProperties" in schema and additional != TRUE:
                 error = UnsupportedFeatureError("a pattern beside it is not enforced")
                 self._left_out.leave_out(error, schema, "additionalProperties")
@@ -147,33 +161,38 @@ class ContainerKeywords:
         if "propertyNames" in schema:
             names = schema.one("propertyNames")
             parts.append(pool.atom(JsonType.OBJECT, PropertyNames(names)))
-        least = schema.count("minProperties") or 0
-        most = schema.count("maxProperties")
-        if least > len(properties) + len(required) + 1 and not self._distinct:
-            # Undeclared names may repeat, so only one of them surely adds to the number of properties.
-            error = UnsupportedFeatureError(
-                f"minProperties is supported {RESTRICTIONS['minProperties']}",
-                pointer=schema.scope.below("minProperties").pointer,
-            )
-            self._left_out.leave_out(error, schema, "minProperties")
-            least = 0
-        if least or most is not None:
-            count = pool.atom(JsonType.OBJECT, PropertyCount(least, most))
-            pool.note_pointer(count, schema.scope.below("minProperties" if least else "maxProperties").pointer)
-            parts.append(count)
+        parts.append(self._property_count(schema, len(properties) + len(required)))
         if not schema.keys().isdisjoint(DEPENDENCIES):
             parts += self._dependencies(schema)
         return pool.all_of(parts)
 
+    def _property_count(self, schema: SchemaKeywords, named: int) -> FormulaId:
+        """Return the formula of `minProperties` and `maxProperties`. At most `named` names are declared or required."""
+        least = schema.count("minProperties") or 0
+        most = schema.count("maxProperties")
+        if least > named + 1 and not self._reading.distinct:
+            # Undeclared names may repeat, so only one of them surely adds to the number of properties.
+            error = UnsupportedFeatureError(
+                f"minProperties is too high. {RESTRICTIONS['minProperties']}",
+                pointer=schema.scope.below("minProperties").pointer,
+            )
+            self._left_out.leave_out(error, schema, "minProperties")
+            least = 0
+        if not least and most is None:
+            return TRUE
+        count = self._pool.atom(JsonType.OBJECT, PropertyCount(least, most))
+        self._pool.note_pointer(count, schema.scope.below("minProperties" if least else "maxProperties").pointer)
+        return count
+
     def _is_known(self, schema: SchemaKeywords, pattern: str) -> bool:
         where = schema.scope.below("patternProperties", pattern)
         with self._left_out.unless_unsupported(schema, "patternProperties", pattern):
-            checked_pattern(pattern, where, search_automaton, self._limits)
+            checked_pattern(pattern, where, search_automaton, self._reading.limits)
             return True
         return False
 
     def _dependencies(self, schema: SchemaKeywords) -> Iterator[FormulaId]:
-        """Each as: not an object, or without the property, or what it implies."""
+        """Yield each dependency as: no object, or without the property, or with the consequence."""
         pool = self._pool
         for keyword in DEPENDENCIES:
             dependencies = schema.get(keyword, {})
@@ -190,12 +209,18 @@ class ContainerKeywords:
                     yield pool.any_of([other, pool.not_(requires(pool, (name,))), consequence])
 
     def combined(self, schema: SchemaKeywords) -> FormulaId:
-        """`allOf`, `anyOf`, `oneOf`, `not` and `if`."""
+        """Return the formula of `allOf`, `anyOf`, `oneOf`, `not` and `if` in a schema. TRUE without these keywords.
+
+        GrammarError is raised if the value of a keyword is malformed, or if an inner schema is rejected.
+
+        Args:
+            schema: The keywords of the schema.
+        """
         pool = self._pool
         parts = schema.listed("allOf")
         if "allOf" in schema and self._excludes(schema):
             self._pool.hint = _CLOSED_PARTS
-            self._references.notes.append(f"{schema.scope.below('allOf').pointer}: {_CLOSED_PARTS}")
+            self._reading.references.notes.append(f"{schema.scope.below('allOf').pointer}: {_CLOSED_PARTS}")
         if "anyOf" in schema:
             parts.append(pool.any_of(schema.listed("anyOf")))
         if "oneOf" in schema and self._left_out.leaves_out(schema, "oneOf"):
@@ -218,12 +243,12 @@ class ContainerKeywords:
         return pool.all_of(parts)
 
     def _excludes(self, schema: SchemaKeywords) -> bool:
-        """Return whether a part of `allOf` forbids properties that another one, or the schema itself, declares."""
+        """Return whether a part of `allOf` excludes properties that another part, or the schema itself, declares."""
         parts: list[Any] = [schema, *schema["allOf"]]
         for part in schema["allOf"]:
             if isinstance(part, dict) and "$ref" in part:
                 with contextlib.suppress(GrammarError):
-                    parts.append(self._references.resolve(part["$ref"], "$ref", schema.scope)[0])
+                    parts.append(self._reading.references.resolve(part["$ref"], "$ref", schema.scope)[0])
         apart = {id(part): part for part in parts}.values()  # many may refer to one
         objects = [part for part in apart if isinstance(part, dict) and isinstance(part.get("properties"), dict)]
         names = {name for part in objects for name in part["properties"]}
@@ -231,7 +256,15 @@ class ContainerKeywords:
         return any("patternProperties" not in part and not names <= part["properties"].keys() for part in closed)
 
     def unevaluated(self, schema: SchemaKeywords) -> FormulaId:
-        """`unevaluatedProperties` and `unevaluatedItems`: one case per evaluation, joined by `or`."""
+        """Return the formula of `unevaluatedProperties` and `unevaluatedItems` of a schema. TRUE without them.
+
+        For each keyword, the formula is a disjunction of cases. Each case has a condition, such as that a branch of
+        `anyOf` holds, and exempts the items or properties that the other keywords evaluate under this condition.
+        GrammarError is raised if an unsupported keyword must be enforced (`on_unsupported: reject`).
+
+        Args:
+            schema: The keywords of the schema.
+        """
         pool = self._pool
         parts = []
         for keyword in UNEVALUATED:
@@ -244,7 +277,7 @@ class ContainerKeywords:
         return pool.all_of(parts)
 
     def _remaining(self, keyword: str, evaluated: Evaluated, rest: FormulaId) -> FormulaId:
-        """Parts that are not evaluated satisfy `rest`."""
+        """Return the formula that all parts that are not evaluated satisfy `rest`."""
         if evaluated.everything:
             return TRUE
         if keyword == "unevaluatedItems":

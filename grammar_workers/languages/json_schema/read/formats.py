@@ -1,9 +1,9 @@
-"""The formats that JSON Schema defines, each one entry of `FORMATS`, as patterns over the whole string.
+"""The formats that JSON Schema defines, as patterns of the whole string. Each one is an entry of `FORMATS`.
 
 Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 and 5890 (host names), RFC 2673 and
 4291 (IP addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers),
-ECMA-262 (regex). Where a format is not quite regular, or readings of it differ, the pattern is a little narrower, never
-wider; its entry says how.
+ECMA-262 (regex). Some formats are not regular, or have several interpretations. Their patterns exclude some valid texts
+(see `Format.narrower`), but never match an invalid text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ _DATE_DURATION = r"(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)"
 
 
 def _label(edge: str, inner: str, most: int) -> str:
-    """A label of up to `most` characters: `edge` first and last, `inner` between, not two hyphens from the third.
+    """Return the pattern of a label of up to `most` characters, without hyphens at both the third and fourth position.
 
-    Hyphens in the third and fourth place mark Punycode, which no regular language can check.
+    Two such hyphens mark Punycode, which no regular language can check.
+
+    Args:
+        edge: Pattern of the first and the last character.
+        inner: Pattern of the characters between.
+        most: Largest number of characters.
     """
     third_and_fourth = rf"(?:{edge}{inner}|-{edge})"
     return rf"{edge}(?:{edge}|{inner}(?:-?{edge}|{edge}{{2}}|{third_and_fourth}{inner}{{0,{most - 5}}}{edge}))?"
@@ -60,15 +65,15 @@ _IPV6 = (
     rf"|(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}|(?:(?:{_H16}:){{0,6}}{_H16})?::)"
 )
 
+# An IP address in place of a domain (RFC 5321).
 _ADDRESS_LITERAL = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
-"""An address in place of a domain (RFC 5321)."""
 
 _PERCENT = r"%[0-9A-Fa-f]{2}"
 _UCS = r"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef"
 
 
 def _identifier(more: str) -> tuple[str, str]:
-    """(absolute, relative) identifiers of RFC 3986; `more` are the characters that RFC 3987 adds."""
+    """Return patterns of absolute and relative identifiers of RFC 3986; `more` has the characters of RFC 3987."""
     unreserved = rf"A-Za-z0-9._~!$&'()*+,;={more}"
     character = rf"(?:[{unreserved}:@-]|{_PERCENT})"
     path = rf"(?:/{character}*)*"
@@ -84,7 +89,7 @@ def _identifier(more: str) -> tuple[str, str]:
 _URI, _URI_REFERENCE = _identifier("")
 _IRI, _IRI_REFERENCE = _identifier(_UCS)
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
-# What RFC 6570 allows as it is beside ASCII: `ucschar` and `iprivate` of RFC 3987, which hold no noncharacters.
+# What RFC 6570 allows unescaped outside ASCII: `ucschar` and `iprivate` of RFC 3987, which have no noncharacters.
 _PLANES = [*((plane << 16, (plane << 16) + 0xFFFD) for plane in (*range(1, 14), 15, 16)), (0xE1000, 0xEFFFD)]
 _TEMPLATE_TEXT = rf"!#$&-;=?-\[\]_a-z~{_UCS}\ue000-\uf8ff" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _PLANES)
 _VARIABLE = rf"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9]\d{{0,2}}|\*)?"
@@ -94,7 +99,7 @@ _GROUPS = 3
 
 
 def _regex() -> str:
-    """Regular expressions that ECMA-262 (with `u`) and Python both understand, with groups inside groups."""
+    """Return a pattern of regular expressions that both ECMA-262 (with `u`) and Python accept, with nested groups."""
     hexadecimal = r"x[0-9A-Fa-f]{2}|u(?:[0-9A-CE-Fa-ce-f][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2})"
     escape = rf"\\(?:[dDsSwWnrtfv^$\\.*+?()\[\]{{}}|/]|{hexadecimal})"
     plain = rf" !\"#%&',/0-9:;<=>@A-Z_`a-z~{_BEYOND_ASCII}"
@@ -116,11 +121,16 @@ _FUTURE_ADDRESS = r"[!-~]*\[[Vv][!-~]*"
 
 
 class Format(NamedTuple):
-    """One format. `since`: the first draft that defines it; `longest`: in characters.
+    """Definition of one format of JSON Schema, by regular expressions that match the whole string.
 
-    `wider`: a pattern of at least all texts of the format, where `pattern` may leave some out, `narrower` says which;
-    what is between the two is not generated where a schema asks for texts that are *not* of the format. `until_6`: the
-    pattern in drafts up to 6, where they mean something else.
+    Attributes:
+        since: Number of the first draft that defines the format, as in `keywords.DRAFTS`.
+        pattern: Pattern of the texts that may be generated.
+        wider: If `pattern` excludes some texts of the format, a pattern that matches at least all texts of the format;
+            otherwise None. It is used if a schema requires texts that are *not* of the format.
+        narrower: Description of the texts of the format that `pattern` excludes, for the documentation; "" for none.
+        longest: Largest number of characters; None for no limit.
+        until_6: Pattern in drafts 4 and 6, if the format has another meaning there; otherwise None.
     """
 
     since: int
@@ -132,8 +142,8 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "date": Format(7, _DATE, wider=_ANY_DATE, narrower="no years before 0001"),
-    "time": Format(7, _TIME, wider=_ANY_TIME, narrower="no leap seconds"),
+    "date": Format(7, _DATE, wider=_ANY_DATE, narrower="years before 0001"),
+    "time": Format(7, _TIME, wider=_ANY_TIME, narrower="leap seconds"),
     "date-time": Format(4, rf"{_DATE}[Tt]{_TIME}", wider=rf"{_ANY_DATE}[Tt]{_ANY_TIME}"),
     "duration": Format(2019, rf"P(?:\d+W|{_DATE_DURATION}(?:{_TIME_DURATION})?|{_TIME_DURATION})"),
     "email": Format(
@@ -148,16 +158,16 @@ FORMATS = {
         4,
         _HOSTNAME,
         wider=r"[A-Za-z0-9.-]*",
-        narrower="no labels with hyphens in the third and fourth place (Punycode)",
+        narrower="labels with hyphens at the third and fourth position (Punycode)",
         longest=253,
-        # Host names of older drafts know nothing of Punycode.
+        # Older drafts do not exclude labels with the hyphens of Punycode.
         until_6=rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*",
     ),
     "idn-hostname": Format(
         7,
         _IDN_HOSTNAME,
         wider=rf"[A-Za-z0-9.{_BEYOND_ASCII}-]*",
-        narrower="as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
+        narrower="as `hostname`; non-ASCII labels with more than 14 letters, rare scripts or more than two dots",
         longest=253,
     ),
     "ipv4": Format(4, _IPV4),
@@ -166,21 +176,21 @@ FORMATS = {
         4,
         _URI,
         wider=rf"{_URI}|[A-Za-z][A-Za-z0-9+.-]*:{_FUTURE_ADDRESS}",
-        narrower="no addresses of future versions",
+        narrower="IP addresses of future versions",
     ),
     "uri-reference": Format(6, _URI_REFERENCE, wider=rf"{_URI_REFERENCE}|{_FUTURE_ADDRESS}"),
     "iri": Format(
         7,
         _IRI,
         wider=rf"[A-Za-z][A-Za-z0-9+.-]*:[!-~{_BEYOND_ASCII}]*",
-        narrower="no characters outside the basic multilingual plane",
+        narrower="characters outside of the basic multilingual plane",
     ),
     "iri-reference": Format(7, _IRI_REFERENCE, wider=rf"[!-~{_BEYOND_ASCII}]*"),
     "uri-template": Format(
         6,
         rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
         wider=rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[^{{}}]*\}})*",
-        narrower="no prefixes above 999, no variables that begin with a percent-encoded character",
+        narrower="prefixes above 999, and variables that begin with a percent-encoded character",
     ),
     "uuid": Format(2019, r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
     "json-pointer": Format(6, _POINTER),
@@ -188,14 +198,24 @@ FORMATS = {
         7,
         _regex(),
         wider=_ANY,
-        narrower=f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
+        narrower="expressions outside of the common subset of ECMA-262 and Python, named groups, look-behind, and "
+        f"groups that are nested more than {_GROUPS} deep",
     ),
     "relative-json-pointer": Format(7, rf"(?:0|[1-9]\d*)(?:#|{_POINTER})"),
 }
 
 
 def source_of(name: str, draft: int) -> str:
-    """The pattern of a format in a draft, by which `WIDER_SOURCES` knows it, too."""
+    """Return the anchored regular expression of a format in a draft of JSON Schema.
+
+    The expression may exclude some texts of the format. In this case, `WIDER_SOURCES` maps it to an expression that
+    matches all texts of the format. If the draft does not define the format, the expression is that of later drafts,
+    and `WIDER_SOURCES` maps it to an expression that matches every text.
+
+    Args:
+        name: Name of a format, a key of `FORMATS`.
+        draft: Number of the draft, as in `keywords.DRAFTS`.
+    """
     found = FORMATS[name]
     if draft < found.since:
         return _undefined(found)
@@ -203,14 +223,16 @@ def source_of(name: str, draft: int) -> str:
 
 
 def _undefined(found: Format) -> str:
-    """The format's pattern in other words, where a draft does not define it."""
+    """Return an equivalent pattern with other source text, for drafts that do not define the format."""
     return f"^(?:(?:{found.pattern}))$"
 
 
+# Pattern of a format -> pattern of all texts that may have the format.
+#
+# For a draft that does not define the format, this is every text.
 WIDER_SOURCES = {
     f"^(?:{pattern})$": f"^(?:{found.wider})$"
     for found in FORMATS.values()
     for pattern in (found.pattern, found.until_6)
     if found.wider is not None and pattern is not None
 } | {_undefined(found): _ANY for found in FORMATS.values()}
-"""Source of a format -> source of what may be of the format; to a draft that does not define it, every text is."""

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema: which drafts and vocabularies define them, and which of them only annotate."""
+"""The keywords of JSON Schema: the drafts and vocabularies that define them, and their restrictions in Turnstile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.near_names import NearNames
 
+# URI of a meta-schema, without an empty fragment -> number of the draft.
 DRAFTS = {
     "http://json-schema.org/draft-04/schema": 4,
     "http://json-schema.org/draft-06/schema": 6,
@@ -18,27 +19,30 @@ DRAFTS = {
     "https://json-schema.org/draft/2019-09/schema": 2019,
     "https://json-schema.org/draft/2020-12/schema": 2020,
 }
-"""Meta-schema (without an empty fragment) -> the number that stands for the draft."""
+# Number of the newest draft, which applies without `$schema`.
 NEWEST = 2020
 
+# Keywords whose value is a schema (`items` may also be an array of them).
 SUBSCHEMAS = frozenset(
     ["additionalProperties", "items", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames"]
     + ["unevaluatedItems", "unevaluatedProperties"]
 )
-"""Keywords whose value is a schema (`items` may also be an array of them)."""
+# Keywords whose value is an array of schemas.
 SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
-"""Keywords whose value is an array of schemas."""
+# Keywords whose value refers to a schema.
 REFERRING = ("$ref", "$dynamicRef", "$recursiveRef")
-"""Keywords whose value names a schema."""
+# Keywords whose value maps names to schemas.
 SCHEMA_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"])
-"""Keywords whose value maps names to schemas."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keyword:
-    """The drafts that define a keyword, and the vocabularies that hold it in drafts that have such (2019-09, 2020-12).
+    """Definition of a keyword of JSON Schema.
 
-    A keyword that does not assert anything is an annotation: it does not change the key.
+    Attributes:
+        vocabularies: Names of the vocabularies that contain the keyword. They matter from draft 2019-09 on.
+        drafts: Numbers of the drafts that define the keyword, as in `DRAFTS`.
+        asserts: False for an annotation, which does not change the cache key of a grammar.
     """
 
     vocabularies: frozenset[str]
@@ -85,24 +89,29 @@ _ROWS: list[tuple[str, str, frozenset[int], bool]] = [
     ("title description default examples deprecated readOnly writeOnly", "meta-data", _ALL, False),
     ("contentEncoding contentMediaType contentSchema", "content", _ALL, False),
 ]
+# Every keyword that some draft defines. Annotations are accepted in all drafts.
 KEYWORDS = {
     name: Keyword(frozenset(vocabularies.split()), drafts, asserts)
     for names, vocabularies, drafts, asserts in _ROWS
     for name in names.split()
 }
-"""Every keyword that some draft defines; annotations of newer drafts are known to all of them."""
 NEAR_KEYWORDS = NearNames(name for name, keyword in KEYWORDS.items() if keyword.asserts)
+# Length of the shortest keyword of which a name that differs by one letter is a misspelling.
+#
+# Shorter keywords are similar to common names: `note`, `when` and `count`.
 _SHORTEST_MISSPELT = 6
-"""Letters of a keyword that another letter makes a mistake; shorter ones are nearly `note`, `when` and `count`."""
 
 
 def misspelt(name: str) -> str | None:
-    """Return the keyword that a name in a schema is a mistake for, or None.
+    """Return the keyword that an unknown name in a schema probably misspells. None if no keyword is similar.
 
-    Such a keyword asserts something, and the name differs from it in upper and lower case and underscores alone, or
-    also in a letter.
+    A similar keyword differs from the name in case and underscores, or by one letter. Annotations and keywords of the
+    vocabulary `core` are not considered.
+
+    Args:
+        name: The unknown name.
     """
-    # Who writes `_uniqueItems` or `x-format` has taken the keyword out.
+    # A keyword is often disabled by a prefix: `_uniqueItems` or `x-format`.
     if name.startswith("_"):
         return None
     near = NEAR_KEYWORDS.find(name) if name.replace("_", "").isalpha() and name not in KEYWORDS else None
@@ -112,9 +121,16 @@ def misspelt(name: str) -> str | None:
 
 
 def schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str | int, ...], Any]]:
-    """Return the schemas that a keyword holds, each with the name or index below the keyword, () where it is the value.
+    """Return the schemas in the value of a keyword.
 
-    What a keyword holds that must be an object of schemas, but is none, has none.
+    Args:
+        keyword: Name of the keyword.
+        value: Value of the keyword, which need not be valid.
+
+    Returns:
+        Pairs (path, schema). The path leads from the keyword to the schema: (name,), (index,), or () if the value
+        itself is the schema. The list is empty if the keyword has no schemas, or if its value should be an object of
+        schemas but is not an object.
     """
     if keyword in SCHEMA_MAPS:
         return [((name,), part) for name, part in value.items()] if isinstance(value, dict) else []
@@ -123,30 +139,33 @@ def schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str | int, ...], An
     return [((index,), part) for index, part in enumerate(value)] if isinstance(value, list) else [((), value)]
 
 
+# The keywords that only annotate.
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
 
+# Largest number of listed values for which the nodes of an array may distinguish all sets of seen values.
 MAX_UNIQUE = 16
-"""Listed values that nodes of an array can tell apart: there may be one for each set of values that have come."""
-PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits before the point"
+# Restriction of numbers where bounds or multiples apply, for messages and documentation.
+PLAIN_NUMBERS = f"numbers are written without an exponent, with at most {MAX_DIGITS} digits before the point"
+# Keyword -> the limits within which it is supported.
+#
+# Beyond them, the schema is rejected with the JSON Pointer of the keyword.
 RESTRICTIONS = {
-    "uniqueItems": "where every array that is valid at its place has unique items, no other specification restricts "
-    "the whole text, and another value is left wherever another item must come; elsewhere (under `not`, in one of "
-    f"several alternatives that allow arrays) with items out of at most {MAX_UNIQUE} values that the "
-    "same subschema lists (`items` with `enum`), as far as max_steps allows",
-    "minProperties": "from 2 on undeclared names are distinct, unless another specification restricts the whole text: "
-    "then up to one more than the declared properties",
-    "maxProperties": "where it is excluded, as `minProperties` of one more",
-    "multipleOf": f"divisors whose remainders fit into the limit max_regex_states; {PLAIN_NUMBERS}",
+    "uniqueItems": f"Supported if `items` of the same subschema has an `enum` of at most {MAX_UNIQUE} values and the "
+    "compilation does not exceed `max_steps`. Also supported without such an `enum` if three conditions hold: only "
+    "arrays with unique items are allowed at this position; no other specification restricts the whole text; and an "
+    "unused value is allowed whenever another item is required",
+    "minProperties": "If another specification restricts the whole text, the value may be at most the number of "
+    "declared properties + 1. Otherwise, if the value is at least 2, an object never repeats an undeclared name",
+    "maxProperties": "Under `not`, the limits of `minProperties` apply",
+    "multipleOf": "The DFA, which has states for each remainder of the divisor, must not exceed `max_regex_states`; "
+    f"{PLAIN_NUMBERS}",
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), PLAIN_NUMBERS),
-    **dict.fromkeys(
-        ("enum", "const"), f"where a listed number must not come (under `not`, in `oneOf`), {PLAIN_NUMBERS}"
-    ),
-    "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
-    "dependencies": "kept in every draft",
-    "x-turnstile": "no keyword of JSON Schema; `substring_of` says which text a string is a span of, and anything else "
-    "is ignored",
+    **dict.fromkeys(("enum", "const"), f"If a listed number is excluded (under `not`, in `oneOf`): {PLAIN_NUMBERS}"),
+    "$ref": "The target must be in the document, in `resources` or in the meta-schemas. Nothing is downloaded",
+    "dependencies": "Supported in every draft",
+    "x-turnstile": "This keyword is not part of JSON Schema. `substring_of` has the text of which the string is a "
+    "span. No other field is allowed",
 }
-"""Keyword -> the limits within which it is supported; anything else is refused with its JSON Pointer."""
 
 _VOCABULARY_URIS = {
     f"https://json-schema.org/draft/{draft}/vocab/{name}": name
@@ -157,14 +176,19 @@ _VOCABULARY_URIS = {
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """A draft, and which of its vocabularies apply (None: all)."""
+    """A draft of JSON Schema with the vocabularies that apply.
+
+    Attributes:
+        draft: Number of the draft, as in `DRAFTS`.
+        vocabularies: Names of the vocabularies that apply; None for all.
+    """
 
     draft: int
     vocabularies: frozenset[str] | None = None
 
     @functools.cached_property
     def keywords(self) -> frozenset[str]:
-        """Those that mean anything here; all others are unknown, so they are annotations."""
+        """Names of the keywords that the dialect defines. Other names in a schema are not enforced."""
         applies = self.vocabularies
         return frozenset(
             name
@@ -174,13 +198,18 @@ class Dialect:
 
     @property
     def asserts_format(self) -> bool:
-        """True if the meta-schema insists on `format` as an assertion."""
+        """True if the dialect has the vocabulary that makes `format` an assertion."""
         return self.vocabularies is not None and "format-assertion" in self.vocabularies
 
     def limited(self, vocabularies: Mapping[str, bool], pointer: str) -> Dialect:
-        """This dialect with the vocabularies that a meta-schema names (URI -> whether they must be understood).
+        """Return a copy of this dialect with only the vocabularies of a meta-schema, and the vocabulary `core`.
 
-        Raises UnsupportedFeatureError for one that must be understood and is not.
+        Args:
+            vocabularies: Value of `$vocabulary`: URI of a vocabulary -> True if a reader must support it.
+            pointer: JSON Pointer of `$schema`, for the error.
+
+        Raises:
+            UnsupportedFeatureError: A vocabulary that must be supported is unknown.
         """
         for uri, required in vocabularies.items():
             if required and uri not in _VOCABULARY_URIS:
@@ -189,13 +218,11 @@ class Dialect:
         return dataclasses.replace(self, vocabularies=frozenset(known | {"core"}))
 
 
-@functools.cache
-def standard(draft: int) -> Dialect:
-    """The dialect of a draft itself."""
-    return Dialect(draft)
+# Number of a draft, as in `DRAFTS` -> its dialect with all vocabularies.
+STANDARD = {draft: Dialect(draft) for draft in DRAFTS.values()}
 
 
 def dialect_of(uri: str) -> Dialect | None:
-    """The dialect of a standard meta-schema."""
+    """Return the dialect of the standard meta-schema at `uri`. None if `uri` names no standard meta-schema."""
     draft = DRAFTS.get(uri.removesuffix("#"))
-    return None if draft is None else standard(draft)
+    return None if draft is None else STANDARD[draft]

@@ -1,4 +1,4 @@
-"""The values of items of arrays whose schema lists them: with finitely many values `uniqueItems` is decidable."""
+"""Detection of arrays whose schema lists all values of the items, so that `uniqueItems` can be enforced by counting."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ from typing import Any, TypeAlias
 from grammar_workers.languages.json_schema.read.references import References, Scope
 
 _BY_TYPE: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
+# Largest number of listed values, with repetitions; more values count as not listed.
 _MAX_LISTED = 1000
-"""Values, with repetitions; more count as not listed."""
+# Identity of a schema -> its listed values.
+#
+# A schema whose values are being collected counts as not listed, which ends cycles.
 _Known: TypeAlias = "dict[int, list[Any] | None]"
-"""Schemas, by identity, that have been looked at; those being looked at count as not listed, which ends cycles."""
 
 
 def listed_items(schema: Mapping[str, Any], scope: Scope, references: References) -> list[Any] | None:
-    """Every value that an item of an array under `schema` may have (or more of them); None where not listed."""
+    """Return all values that items of an array may have, if the schema of the array lists them.
+
+    Values are listed by `enum`, `const` and the types `boolean` and `null`. GrammarError is raised if a `$ref` cannot
+    be resolved.
+
+    Args:
+        schema: Schema of the array.
+        scope: Dialect, base URI and JSON Pointer of the schema.
+        references: Looks up the schemas that `$ref` names.
+
+    Returns:
+        The values. The list may have duplicates, and values that other keywords exclude. None if the schema does not
+        list the values, or lists more than 1000.
+    """
     by_position = isinstance(schema.get("items"), list)
     prefix = schema["items"] if by_position else schema.get("prefixItems", [])
     rest = schema.get("additionalItems" if by_position else "items", True)
@@ -71,7 +86,13 @@ def _values(schema: Mapping[str, Any], scope: Scope, references: References, kno
 
 
 def identity(value: Any) -> Hashable:
-    """Equal for values that JSON Schema calls equal: 1 and 1.0, objects in any order; never 1 and true."""
+    """Return a hashable key of a JSON value. Equal values in the sense of JSON Schema have equal keys, others do not.
+
+    For example, 1 and 1.0 are equal, but 1 and true are not. The order of properties does not matter.
+
+    Args:
+        value: JSON value as a Python object.
+    """
     if isinstance(value, bool) or value is None:
         return value, "constant"
     if isinstance(value, int | float | Decimal):

@@ -1,6 +1,6 @@
-"""The reader of JSON Schemas: every keyword is enforced, refused with its JSON Pointer, or noted as ignored.
+"""Reader of JSON Schemas: it converts each keyword to a formula, or rejects the schema with the keyword's JSON Pointer.
 
-With `on_unsupported: report` some are left out (`unenforced`).
+With `on_unsupported: report`, unsupported keywords are reported instead of rejected (module `unenforced`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.container_keywords import DEPENDENCIES, UNEVALUATED, ContainerKeywords
-from grammar_workers.languages.json_schema.read.definitions import Definitions
+from grammar_workers.languages.json_schema.read.definitions import Definitions, Reading
 from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, NEAR_KEYWORDS, REFERRING
 from grammar_workers.languages.json_schema.read.references import References, Scope
 from grammar_workers.languages.json_schema.read.scalar_keywords import ScalarKeywords
@@ -29,15 +29,24 @@ _OF_OBJECTS = (
     "properties patternProperties additionalProperties required propertyNames minProperties maxProperties "
     + " ".join(DEPENDENCIES)
 )
+# Budget steps for each schema.
 _SCHEMA_STEPS = 32
-"""Steps of the budget."""
 
 
 class SchemaReader:
-    """The reader of one document. A schema becomes the conjunction of what its keywords say, group by group.
+    """Reader of one JSON Schema. It converts the schema to a formula, the conjunction of the formulas of its keywords.
 
-    `notes` collects what was ignored, for `TokenFSM.notes`; `unenforced` what was left out though it asserts something.
-    `distinct`: whether the automaton may remember which values and names there have been.
+    Args:
+        document: The schema.
+        resources: URI -> further schema to which `$ref` may refer.
+        pool: Table of all formulas, which creates new formulas.
+        options: Options of the grammar, such as `on_unsupported` and `format`.
+        limits: Limits of the compilation.
+        distinct: True if masks may depend on earlier items of an array and earlier names of an object.
+
+    Attributes:
+        notes: Warnings about ignored keywords and references, for `TokenFSM.notes`; filled by `read`.
+        unenforced: The keywords that assert something but are not enforced, with reasons; filled by `read`.
     """
 
     def __init__(
@@ -54,24 +63,19 @@ class SchemaReader:
         self.unenforced: list[UnenforcedKeyword] = []
         self._document = document
         self._pool = pool
-        self._options = options
-        self._limits = limits
-        self._distinct = distinct
         self._references = References(document, resources)
         self._left_out = Unenforced(report=options.on_unsupported == "report")
+        self._max_nesting = limits.max_nesting
+        self._reading = Reading(pool, self._references, options, limits, self._left_out, self.notes, distinct)
         self._start()
 
     def _start(self) -> None:
-        """Whatever remembers what has been read, new."""
+        """Create anew all objects that hold results of a reading."""
         self.notes.clear()
         self._left_out.begin()
-        pool, options, limits, left_out = self._pool, self._options, self._limits, self._left_out
-        self._definitions = definitions = Definitions(pool, self._references, left_out)
-        scalars = ScalarKeywords(pool, options, limits, left_out, self.notes)
-        unevaluated = Unevaluated(pool, self._references, definitions, left_out)
-        containers = ContainerKeywords(
-            pool, self._references, scalars, unevaluated, left_out, options, limits, distinct=self._distinct
-        )
+        self._definitions = definitions = Definitions(self._reading)
+        scalars = ScalarKeywords(self._reading)
+        containers = ContainerKeywords(self._reading, scalars, Unevaluated(self._reading, definitions))
         self._groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
             ("type", scalars.types),
             ("const enum", scalars.listed_values),
@@ -81,14 +85,21 @@ class SchemaReader:
             (_OF_OBJECTS, containers.objects),
             ("allOf anyOf oneOf not if", containers.combined),
             (" ".join(REFERRING), definitions.referred),
-            # Last, for the order in which parts of a schema name the properties is that in which they come.
+            # Last, because properties come in the order in which the parts of the formula first mention them.
             (" ".join(UNEVALUATED), containers.unevaluated),
         ]
-        # Most schemas have a keyword or two, and only what these are about is read.
+        # Most schemas have a keyword or two, and only the groups of these are called.
         self._group_of = {keyword: i for i, (keywords, _) in enumerate(self._groups) for keyword in keywords.split()}
 
     def read(self) -> FormulaId:
-        """The formula of the whole document; everything it refers to is defined in the pool."""
+        """Read the document and all subschemas to which it refers.
+
+        The formulas of the subschemas are defined in the pool. GrammarError is raised if the schema is malformed,
+        unsupported or too large.
+
+        Returns:
+            Number, in the pool, of the formula of the document: the conjunction of the formulas of its keywords.
+        """
         root = self._read()
         while not self._left_out.complete():
             self._start()
@@ -112,9 +123,9 @@ class SchemaReader:
         if not isinstance(schema, dict):
             raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=scope.pointer)
         self._pool.spend(_SCHEMA_STEPS)
-        if depth > self._limits.max_nesting:
+        if depth > self._max_nesting:
             raise LimitExceededError(
-                f"the schema nests deeper than {self._limits.max_nesting} (fixed limit max_nesting)",
+                f"the schema nests deeper than {self._max_nesting} (fixed limit max_nesting)",
                 pointer=scope.pointer,
             )
         scope = self._references.entered(scope, schema)
@@ -135,6 +146,6 @@ class SchemaReader:
         with limits_at(scope.pointer):
             parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
-        # A copy: what is read leads back to this reader, and the pool would hold it in a circle.
+        # A copy, because `known` refers to this reader, and the pool would become part of a reference cycle.
         self._pool.note_schema(formula, scope.pointer, dict(known))
         return formula

@@ -1,8 +1,8 @@
-"""References: the scope in which a subschema stands, and what `$ref` means there.
+"""References: the schemas that `$ref` names, and the scopes (dialect, base URI and path) of subschemas.
 
-Looking things up by URI is `referencing`'s work. A `$dynamicRef` (and `$recursiveRef`) means the outermost schema
-resource on the way there that has the anchor. So the way, as far as it has such anchors, is part of a scope: one
-subschema reached in two ways has two scopes, and in each of them the target is known statically.
+The package `referencing` looks up URIs. A `$dynamicRef` names an anchor. Its target is in the outermost schema resource
+with this anchor on the path from the root. So a scope contains this path, reduced to resources with dynamic anchors. A
+subschema that is reached on two paths has two scopes, and each scope has only one target. `$recursiveRef` is similar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import referencing.jsonschema
 
 from grammar_workers import validation
 from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
-from grammar_workers.languages.json_schema.read.keywords import NEWEST, Dialect, dialect_of, schemas_in, standard
+from grammar_workers.languages.json_schema.read.keywords import NEWEST, STANDARD, Dialect, dialect_of, schemas_in
 from grammar_workers.near_names import NearNames
 
 _SPECIFICATIONS = {
@@ -31,28 +31,38 @@ _SPECIFICATIONS = {
 }
 _DECLARING = ("$schema", "$id", "id")
 _ROOT = "urn:turnstile:document"
+# Stands for the nameless anchor that `$recursiveAnchor` sets at the root of a resource.
 _RECURSIVE = "$recursiveAnchor"
-"""Stands for the anchor that `$recursiveAnchor` sets at the root of a resource: it has no name."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resource:
-    """A schema resource: the document, one of the resources at hand, or a part of them with an `$id` of its own."""
+    """Schema resource: a schema with its own URI. It is the document, a further schema, or a subschema with `$id`.
+
+    Attributes:
+        contents: The schema.
+        resolver: The resolver of the package `referencing` for references in the schema.
+    """
 
     contents: Any
     resolver: Any
 
 
+# Path: dynamic anchor -> the outermost resource with this anchor that references have passed, sorted by anchor.
 Way: TypeAlias = tuple[tuple[str, Resource], ...]
-"""Dynamic anchor -> the outermost resource passed so far that has it, sorted by name."""
 
 
 # A plain tuple because one is made for every subschema.
 class Scope(NamedTuple):
-    """The surroundings of a subschema: its dialect, its JSON Pointer for messages, and how references resolve there.
+    """Context of a subschema, which determines how its keywords and references are read.
 
-    `resource` is the schema resource that `resolver` resolves against; of the resources passed so far no more than
-    `way` matters to anything behind it.
+    Attributes:
+        resource: Contents of the schema resource (schema with its own URI) that contains the subschema.
+        dialect: Draft and vocabularies of the subschema.
+        pointer: The subschema's JSON Pointer, for messages.
+        resolver: The resolver of the package `referencing` for `resource`.
+        way: Pairs (dynamic anchor, outermost resource with this anchor) on the path from the root to the subschema,
+            sorted by anchor. They determine the targets of `$dynamicRef` and `$recursiveRef`.
     """
 
     resource: Any
@@ -63,32 +73,50 @@ class Scope(NamedTuple):
 
     @property
     def draft(self) -> int:
+        """Number of the draft of JSON Schema that applies: 4, 6, 7, 2019 or 2020."""
         return self.dialect.draft
 
     def below(self, keyword: str, name: str | int | None = None) -> Scope:
-        """The scope of what a keyword holds, or of the part of it that has this name or index."""
+        """Return the scope of the value of `keyword`, or of one part of this value.
+
+        Args:
+            keyword: Name of the keyword.
+            name: Property name or index of the part in the value; None for the whole value.
+        """
         pointer = f"{self.pointer}/{keyword}"
         if name is not None:
             pointer += validation.pointer((name,))
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
     def wrong(self, keyword: str, expected: str) -> InvalidSpecificationError:
-        """The error about a keyword whose value is not what it must be."""
+        """Return (do not raise) an error for a keyword whose value is wrong. The error has the keyword's JSON Pointer.
+
+        Args:
+            keyword: Name of the keyword.
+            expected: Description of the valid values, as the end of the sentence "`keyword` must be ...".
+        """
         return InvalidSpecificationError(f"{keyword} must be {expected}", pointer=self.below(keyword).pointer)
 
     def location(self, contents: Any) -> str:
-        """A name for a subschema in this scope: identities, for documents live as long as they are compiled."""
+        """Return a text that identifies a subschema together with its path of dynamic anchors.
+
+        The text contains the `id` of Python objects. They are stable because the documents live as long as the
+        compilation.
+
+        Args:
+            contents: The subschema in this scope.
+        """
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
 def _resolver(documents: Mapping[str, Any], drafts: Mapping[str, int]) -> Any:
-    """That of the document."""
+    """Return the resolver of the document."""
     registry = jsonschema_specifications.REGISTRY
     for uri, contents in documents.items():
         draft = drafts[uri]
         resource = _SPECIFICATIONS[draft].create_resource(contents)
         registry = registry.with_resource(uri, resource)
-        # A document that is not known by its own name is crawled through whenever that is looked up.
+        # Without an entry for its own identifier, a document is searched whenever the identifier is looked up.
         identifier = contents.get(_identifier_of(draft)) if isinstance(contents, dict) else None
         if isinstance(identifier, str):
             with contextlib.suppress(ValueError):
@@ -97,21 +125,33 @@ def _resolver(documents: Mapping[str, Any], drafts: Mapping[str, int]) -> Any:
 
 
 class References:
-    """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded.
+    """Documents to which a schema can refer: the schema itself, further schemas and the meta-schemas.
 
-    A path that leads nowhere but into the schema resource around it is read as a fragment, which `notes` says.
+    Nothing is downloaded. A reference such as `/definitions/x` that cannot be resolved is read as `#/definitions/x`,
+    with a warning in `notes`.
+
+    Args:
+        document: The schema.
+        resources: URI -> further schema.
+
+    Attributes:
+        notes: Warnings about references.
+        root: Scope of the document.
+
+    Raises:
+        GrammarError: `$schema` or `$id` at the root is not supported or malformed.
     """
 
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._anchors: dict[int, dict[str, Any]] = {}
-        # Of the resources that have been entered, by the identity of their contents.
+        # Dialects of the resources that have been entered, by the identity of their contents.
         self._dialects: dict[int, Dialect] = {}
-        # Numbers stand for resolvers that the values keep alive.
+        # The identities in keys stay valid because the values keep the resolvers alive.
         self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
         self.notes: list[str] = []
-        dialect = self.dialect(document, standard(NEWEST), "")
+        dialect = self.dialect(document, STANDARD[NEWEST], "")
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
         self._dialects[id(document)] = dialect
@@ -122,9 +162,16 @@ class References:
         self.root = root._replace(resource=document, way=way)
 
     def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
-        """The dialect that `$schema` names; the inherited one without it, or where that is not at hand.
+        """Return the dialect that `$schema` of a schema names.
 
-        Raises UnsupportedFeatureError for draft 3 and for vocabularies that must be understood and are not.
+        Args:
+            schema: The schema. A value that is not an object has no `$schema`.
+            inherited: Dialect to return if there is no `$schema`, or if its meta-schema is not available or names
+                itself as its own `$schema`.
+            pointer: JSON Pointer of the schema, for errors.
+
+        Raises:
+            UnsupportedFeatureError: The schema is of draft 3, or the meta-schema requires an unknown vocabulary.
         """
         uri = schema.get("$schema") if isinstance(schema, dict) else None
         if not isinstance(uri, str):
@@ -138,24 +185,31 @@ class References:
             if "draft-03" in uri:
                 raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=here)
             return inherited
-        if meta_schema.get("$schema") == uri:
-            return inherited
-        base = self.dialect(meta_schema, inherited, pointer)
+        # A meta-schema that names itself extends the draft of the schema around it.
+        base = inherited if meta_schema.get("$schema") == uri else self.dialect(meta_schema, inherited, pointer)
         vocabularies = meta_schema.get("$vocabulary")
         return base.limited(vocabularies, here) if isinstance(vocabularies, dict) else base
 
     def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
-        """True if a schema names a meta-schema that is not at hand."""
-        if "$schema" not in schema:
-            return False
-        uri = schema["$schema"]
+        """Return whether `$schema` names a meta-schema that is not available. False if the schema has no `$schema`."""
+        uri = schema.get("$schema")
         return isinstance(uri, str) and dialect_of(uri) is None and self._meta_schema(uri) is None
 
     def _meta_schema(self, uri: str) -> Any:
         return self._resources.get(uri.removesuffix("#"), self._resources.get(uri))
 
     def entered(self, scope: Scope, schema: Mapping[str, Any]) -> Scope:
-        """The scope within `schema`, which stands at `scope` and may declare a base URI or a dialect of its own."""
+        """Return the scope of the keywords inside a schema.
+
+        The schema may declare a dialect (`$schema`) and a base URI (`$id`), which change the scope.
+
+        Args:
+            scope: Scope of the schema itself. It is returned if the schema declares nothing.
+            schema: The schema.
+
+        Raises:
+            InvalidSpecificationError: The declared base URI is not a URI.
+        """
         if schema.keys().isdisjoint(_DECLARING):
             return scope
         dialect = self.dialect(schema, scope.dialect, scope.pointer)
@@ -178,11 +232,24 @@ class References:
         return scope._replace(resource=schema, resolver=resolver, way=way)
 
     def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
-        """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
+        """Return the subschema that a reference names, and the scope of this subschema.
+
+        InvalidSpecificationError is raised if the reference is malformed or names nothing in the document.
+        UnsupportedFeatureError is raised if it names a document that is not available. Errors have the JSON Pointer of
+        the reference.
+
+        Args:
+            reference: The value of the keyword.
+            keyword: `$ref`, `$dynamicRef` or `$recursiveRef`.
+            scope: Scope of the schema that has the keyword.
+
+        Returns:
+            Pair of the subschema, and its scope: dialect, base URI and JSON Pointer.
+        """
         origin = scope.below(keyword).pointer
         if not isinstance(reference, str):
             raise scope.wrong(keyword, "a string")
-        # Numbers stand for what the scope beside them keeps alive.
+        # The identities in keys stay valid because the stored scope keeps the objects alive.
         identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
         if identity not in self._resolved:
             self._resolved[identity] = (scope, self._resolve(reference, keyword, scope, origin))
@@ -199,7 +266,7 @@ class References:
                 contents, resolver = resolved.contents, resolved.resolver
             else:
                 contents, resolver = found, root.resolver
-        # `referencing` takes what stands in the place of a schema for one.
+        # `referencing` does not check that a schema is an object or a boolean.
         except (referencing.exceptions.Unresolvable, ValueError, TypeError, AttributeError) as error:
             if reference.startswith("/"):
                 with contextlib.suppress(InvalidSpecificationError):
@@ -207,11 +274,8 @@ class References:
                     self.notes.append(f"{origin}: {reference!r} is read as '#{reference}'")
                     return inside
             if reference.startswith("#"):
-                within = (
-                    ""
-                    if scope.resource is self.root.resource
-                    else " in the schema resource around it, which has an $id"
-                )
+                around = " in the schema resource around it, which has an $id"
+                within = "" if scope.resource is self.root.resource else around
                 near = _near(reference, scope.resource)
                 hint = f"is {near!r} meant?" if near else "define it under `$defs`, or by an anchor"
                 message = f"{reference!r} does not exist{within}; {hint}"
@@ -227,21 +291,32 @@ class References:
         pointer = reference[1:] if reference == "#" or reference.startswith("#/") else reference
         resource = Resource(_root_of(resolver), resolver)
         if not uri and resource.contents is scope.resource:
-            # One resolver within one resource, so that what it resolves is known the next time.
+            # One resolver for each resource, so that the cache of resolved references applies.
             resource = Resource(scope.resource, scope.resolver)
         dialect = self.dialect(resource.contents, self._dialects.get(id(resource.contents), scope.dialect), pointer)
         way = self.passed(scope.way, resource)
         return contents, Scope(resource.contents, dialect, pointer, resource.resolver, way)
 
     def _root(self, resolver: Any, uri: str) -> Any:
-        """The resource of `uri` (without a fragment; "": the resolver's own): contents and a resolver."""
+        """Return the resource of `uri`, with its contents and a resolver.
+
+        `uri` has no fragment; "" is the resource of `resolver` itself.
+        """
         known = self._roots.get((id(resolver), uri))
         if known is None:
             known = self._roots[id(resolver), uri] = (resolver, resolver.lookup(uri or "#"))
         return known[1]
 
     def passed(self, way: Way, resource: Resource) -> Way:
-        """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""
+        """Extend a path of dynamic anchors by the anchors of an entered resource that are not in the path yet.
+
+        Args:
+            way: The path before: pairs (anchor, outermost resource with this anchor), sorted by anchor; not changed.
+            resource: The resource that a reference or an `$id` enters.
+
+        Returns:
+            The new path. `way` itself if the resource has no new anchors.
+        """
         outermost = dict(way)
         anchors = self._dynamic_anchors(resource.contents).keys()
         if anchors <= outermost.keys():
@@ -249,7 +324,7 @@ class References:
         return tuple(sorted({**dict.fromkeys(anchors, resource), **outermost}.items()))
 
     def _dynamic_anchors(self, resource: Any) -> dict[str, Any]:
-        """Name -> schema, for the dynamic anchors of one schema resource."""
+        """Return the dynamic anchors of one schema resource: name -> schema."""
         found = self._anchors.get(id(resource))
         if found is None:
             found = self._anchors[id(resource)] = {}
@@ -262,12 +337,12 @@ class References:
 
 
 def _identifier_of(draft: int) -> str:
-    """The keyword that names a schema resource."""
+    """Return the keyword that names a schema resource."""
     return "$id" if draft > 4 else "id"
 
 
 def _near(reference: str, resource: Any) -> str | None:
-    """The reference that may be meant by one whose last name nothing has."""
+    """Return an existing reference that is similar to one whose last name does not exist; None if there is none."""
     around, _, name = reference.rpartition("/")
     for step in around.split("/")[1:]:
         resource = resource.get(step) if isinstance(resource, dict) else None
@@ -276,7 +351,7 @@ def _near(reference: str, resource: Any) -> str | None:
 
 
 def _root_of(resolver: Any) -> Any:
-    """The schema resource that a resolver stands in; None for a part that only a JSON Pointer leads to."""
+    """Return the schema resource of a resolver; None for a part that only a JSON Pointer reaches."""
     try:
         return resolver.lookup("#").contents
     except (referencing.exceptions.Unresolvable, TypeError, AttributeError):
@@ -284,7 +359,7 @@ def _root_of(resolver: Any) -> Any:
 
 
 def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """`schema` and every schema inside it, but resources of their own; references are not followed."""
+    """Yield `schema` and all schemas inside it, except resources of their own; do not follow references."""
     pending = [schema]
     while pending:
         current = pending.pop()

@@ -1,7 +1,8 @@
-"""Keywords about types, listed values, strings and numbers, as formulas: none of them holds a schema."""
+"""Formulas of keywords whose values contain no schemas: keywords about types, listed values, strings and numbers."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import operator
@@ -26,16 +27,15 @@ from grammar_workers.languages.json_schema.assertions import (
     StringLengths,
     StringPattern,
 )
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE
 from grammar_workers.languages.json_schema.read import formats
+from grammar_workers.languages.json_schema.read.definitions import Reading
 from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords, checked_pattern
-from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.regex.leading_conditions import apart
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.memo import memoized
-from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import Substring
 from grammar_workers.validation import pointer, unknown_field
 
@@ -52,21 +52,31 @@ _PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
 
 
 class ScalarKeywords:
-    """The keywords of one schema at a time, a method for each group. What is ignored is added to `notes`."""
+    """Converter of keywords to formulas, for types, listed values, strings and numbers.
 
-    def __init__(
-        self, pool: FormulaPool, options: GrammarOptions, limits: Limits, left_out: Unenforced, notes: list[str]
-    ) -> None:
-        self._pool = pool
-        self._options = options
-        self._limits = limits
-        self._left_out = left_out
-        self._notes = notes
+    There is one method for each group of keywords.
+
+    Args:
+        reading: Creates the formulas, and receives warnings and the keywords that are not enforced.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._pool = reading.pool
+        self._options = reading.options
+        self._limits = reading.limits
+        self._left_out = reading.left_out
+        self._notes = reading.notes
 
     # -- any type --------------------------------------------------------------------------------------------------
 
     def types(self, schema: SchemaKeywords) -> FormulaId:
-        """`type`."""
+        """Return the formula of the keyword `type`, which must be present in the schema.
+
+        InvalidSpecificationError is raised if the value is neither a type name nor an array of type names.
+
+        Args:
+            schema: The keywords of the schema.
+        """
         names = schema["type"]
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in _TYPES for n in names):
@@ -83,7 +93,13 @@ class ScalarKeywords:
         return test
 
     def listed_values(self, schema: SchemaKeywords) -> FormulaId:
-        """`const` and `enum`."""
+        """Return the formula of `const` and `enum` in a schema. TRUE without these keywords.
+
+        InvalidSpecificationError is raised if `enum` is not an array.
+
+        Args:
+            schema: The keywords of the schema.
+        """
         parts = []
         if "const" in schema:
             parts.append(self.one_of([schema["const"]]))
@@ -94,7 +110,13 @@ class ScalarKeywords:
         return self._pool.all_of(parts)
 
     def one_of(self, values: list[Any]) -> FormulaId:
-        """Exactly these values: scalars of one type together, arrays and objects each as a shape of their own."""
+        """Return the number of the formula "a value equals one of `values`". FALSE if the list is empty.
+
+        All strings share one assertion, and all numbers share one. Each array or object has its own assertion.
+
+        Args:
+            values: JSON values as Python objects; numbers may be `Decimal`.
+        """
         strings: list[str] = []
         numbers: list[str] = []
         constants = JsonType(0)
@@ -126,7 +148,15 @@ class ScalarKeywords:
     # -- strings and numbers ---------------------------------------------------------------------------------------
 
     def strings(self, schema: SchemaKeywords) -> FormulaId:
-        """`minLength`, `maxLength`, `pattern`, `format`, and the spans of a text."""
+        """Return the formula of a schema's keywords about strings. TRUE if it has none.
+
+        The keywords are `minLength`, `maxLength`, `pattern`, `format` and `x-turnstile`. An unknown format adds a
+        warning. GrammarError is raised if a value is malformed, or if an unsupported keyword must be enforced
+        (`on_unsupported: reject`).
+
+        Args:
+            schema: The keywords of the schema.
+        """
         parts = []
         minimum = schema.count("minLength") or 0
         maximum = schema.count("maxLength")
@@ -143,17 +173,20 @@ class ScalarKeywords:
         return self._pool.all_of(parts)
 
     def _patterns(self, pattern: Any, where: Scope) -> list[str]:
-        """The patterns that a string must match to match this one: itself, unless that is too large."""
+        """Return patterns all of which a string must match to match `pattern`.
+
+        This is `pattern` itself, unless it is too large and can be split.
+
+        Raises:
+            LimitExceededError: The pattern is too large, and cannot be split into smaller ones.
+        """
         try:
             return [checked_pattern(pattern, where, pattern_and_lengths, self._limits)]
-        except LimitExceededError as error:
-            try:
-                parts = [checked_pattern(part, where, pattern_and_lengths, self._limits) for part in apart(pattern)]
-            except LimitExceededError:
-                parts = []
-            if not parts:
-                raise error from None
-            return parts
+        except LimitExceededError:
+            with contextlib.suppress(LimitExceededError):
+                if parts := apart(pattern):
+                    return [checked_pattern(part, where, pattern_and_lengths, self._limits) for part in parts]
+            raise
 
     def _spans(self, extension: Any, scope: Scope) -> FormulaId:
         if not isinstance(extension, dict) or "substring_of" not in extension:
@@ -180,7 +213,7 @@ class ScalarKeywords:
         if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
         if name not in formats.FORMATS:
-            self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
+            self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r} is not enforced")
             return TRUE
         parts = [self._pool.atom(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
         if (longest := formats.FORMATS[name].longest) is not None:
@@ -188,7 +221,15 @@ class ScalarKeywords:
         return self._pool.all_of(parts)
 
     def numbers(self, schema: SchemaKeywords) -> FormulaId:
-        """`minimum`, `maximum`, both exclusive ones, and `multipleOf`."""
+        """Return the formula of a schema's keywords about numbers. TRUE if it has none.
+
+        The keywords are `minimum`, `maximum`, the two exclusive bounds, and `multipleOf`. If one is present, numbers
+        are written without exponent, and a warning says so. GrammarError is raised if a value is malformed or out of
+        range.
+
+        Args:
+            schema: The keywords of the schema.
+        """
         parts = []
         for side, upper in (("Minimum", False), ("Maximum", True)):
             keyword, exclusive = side.lower(), f"exclusive{side}"
@@ -212,9 +253,12 @@ class ScalarKeywords:
 
 
 def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:
-    """The spellings of a number: that of `json.dumps`, and that of an integer where it equals one (2.0: 2.0 and 2)."""
+    """Yield the texts of a number: that of `json.dumps`, and that of the integer that it equals (2.0: 2.0 and 2).
+
+    With `with_fraction`, an integer n is also written n.0, and zero also with a minus sign.
+    """
     yield json.dumps(value) if isinstance(value, int | float) else str(value)
-    # The digits of a large double may name another integer than its value, 1e23 for one: then only those stand for it.
+    # The decimal text of a large double such as 1e23 may differ from its exact value: then only this text is used.
     if int(value) == value == Decimal(str(value)):
         yield str(int(value))
         if with_fraction:

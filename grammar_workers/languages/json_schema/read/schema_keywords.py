@@ -1,6 +1,6 @@
-"""The keywords of one schema, checked where they are asked for: numbers, counts, names, patterns, schemas.
+"""The keywords of one schema, with checked access: numbers, counts, names, patterns and schemas.
 
-Errors point to the keyword.
+A value is checked when it is read. Errors have the JSON Pointer of the keyword.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.options import Limits
 
+# Largest absolute power of ten of a numeric keyword: more than that of a double.
 _MAX_MAGNITUDE = 400
-"""Powers of ten that a numeric keyword may have: more than a double has."""
+# Largest count that the counters of an automaton hold.
 _MAX_COUNT = 1_000_000_000
-"""The largest count that counters hold."""
 
 
 class SchemaKeywords(dict[str, Any]):
-    """The keywords that mean anything in `schema`, which stands at `scope`; `read` reads one at its scope and depth."""
+    """Dict of the keywords of one schema that its dialect defines, with methods that check their values.
+
+    The dict is empty at first. The reader adds the keywords.
+
+    Args:
+        schema: The whole schema.
+        scope: Dialect, base URI and JSON Pointer of the schema.
+        depth: Number of schemas around the schema.
+        read: Function that returns the formula of a schema. Its arguments are the contents, the scope and the depth.
+    """
 
     def __init__(
         self, schema: Mapping[str, Any], scope: Scope, depth: int, read: Callable[[Any, Scope, int], FormulaId]
@@ -36,7 +45,13 @@ class SchemaKeywords(dict[str, Any]):
     # -- values ----------------------------------------------------------------------------------------------------
 
     def decimal(self, keyword: str) -> Decimal:
-        """The number that a keyword holds; raises LimitExceededError for one beyond a double."""
+        """Return the value of `keyword`, which must be present, as a number.
+
+        InvalidSpecificationError is raised if the value is not a number.
+
+        Raises:
+            LimitExceededError: The number is infinite, or its magnitude is above 1e400 or below 1e-400.
+        """
         value = self[keyword]
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise self.scope.wrong(keyword, "a number")
@@ -49,7 +64,14 @@ class SchemaKeywords(dict[str, Any]):
         return number
 
     def count(self, keyword: str) -> int | None:
-        """The count that a keyword holds, None where it is absent."""
+        """Return the value of `keyword` as a non-negative integer. None if the keyword is absent.
+
+        A maximum above 1e9 is returned as 1e9, because no value in memory reaches it. InvalidSpecificationError is
+        raised if the value is not a non-negative integer.
+
+        Raises:
+            LimitExceededError: A minimum is above 1e9, or the number is infinite or above 1e400.
+        """
         if keyword not in self:
             return None
         value = self.decimal(keyword)
@@ -57,28 +79,46 @@ class SchemaKeywords(dict[str, Any]):
             raise self.scope.wrong(keyword, "a non-negative integer")
         if value > _MAX_COUNT and keyword.startswith("min"):
             raise LimitExceededError(f"{keyword} above {_MAX_COUNT}", pointer=self.scope.below(keyword).pointer)
-        # No larger maximum makes a difference to anything that fits into memory.
+        # A larger maximum makes no difference: no value in memory reaches it.
         return min(int(value), _MAX_COUNT)
 
     # -- schemas ---------------------------------------------------------------------------------------------------
 
     def at(self, scope: Scope, contents: Any) -> FormulaId:
-        """The schema `contents`, which stands at `scope`."""
+        """Return the number of the formula of a schema inside this schema.
+
+        GrammarError is raised if the inner schema is malformed, unsupported or nested too deeply.
+
+        Args:
+            scope: Scope (dialect, base URI and JSON Pointer) of the inner schema.
+            contents: The inner schema, which need not be valid.
+        """
         return self._read(contents, scope, self._inside)
 
     def one(self, keyword: str) -> FormulaId:
-        """The schema that a keyword holds; TRUE where it is absent."""
+        """Return the formula of the value of `keyword`, which is a schema. TRUE if the keyword is absent.
+
+        GrammarError is raised if the schema is malformed, unsupported or nested too deeply.
+        """
         return self.at(self.scope.below(keyword), self[keyword]) if keyword in self else TRUE
 
     def listed(self, keyword: str) -> list[FormulaId]:
-        """The schemas of an array that a keyword holds, at least one; none where it is absent."""
+        """Return the formulas of the value of `keyword`, which is an array of schemas. [] if the keyword is absent.
+
+        InvalidSpecificationError is raised if the value is not an array or is empty. GrammarError is raised if one of
+        the schemas is rejected.
+        """
         schemas = self.get(keyword, [])
         if not isinstance(schemas, list) or (keyword in self and not schemas):
             raise self.scope.wrong(keyword, "a non-empty array of schemas")
         return [self.at(self.scope.below(keyword, i), part) for i, part in enumerate(schemas)]
 
     def named(self, keyword: str) -> list[tuple[str, FormulaId]]:
-        """The schemas of an object that a keyword holds, with their names; none where it is absent."""
+        """Return pairs (name, formula) for the value of `keyword`, which is an object with schemas as values.
+
+        The list is empty if the keyword is absent. InvalidSpecificationError is raised if the value is not an object.
+        GrammarError is raised if one of the schemas is rejected.
+        """
         schemas = self.get(keyword, {})
         if not isinstance(schemas, dict):
             raise self.scope.wrong(keyword, "an object")
@@ -86,17 +126,38 @@ class SchemaKeywords(dict[str, Any]):
 
 
 def property_names(value: Any, scope: Scope) -> tuple[str, ...]:
-    """The distinct property names of an array of them, which stands at `scope`."""
+    """Return the property names in the value of a keyword such as `required`, in order, each once.
+
+    Args:
+        value: The value, which need not be valid.
+        scope: Scope of the value, for the JSON Pointer of the error.
+
+    Raises:
+        InvalidSpecificationError: The value is not an array of strings.
+    """
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise InvalidSpecificationError("must be an array of property names", pointer=scope.pointer)
     return tuple(dict.fromkeys(value))
 
 
 def checked_pattern(pattern: Any, scope: Scope, compiled: Callable[[str, Limits], object], limits: Limits) -> str:
-    """A regular expression that is known to compile; what is wrong with it is raised with the pointer of `scope`.
+    """Check that a regular expression compiles, and return it unchanged.
 
-    It is compiled only to see whether that raises, by the function that the solver will call: `compiled` remembers its
-    results (`budget.remembered`), so no pattern is compiled twice.
+    Errors have the JSON Pointer of `scope`.
+
+    Args:
+        pattern: The value of the keyword, which need not be a string.
+        scope: Scope of the pattern.
+        compiled: Function that compiles the pattern. Pass the function that the solver calls later: it caches its
+            results, so no pattern is compiled twice.
+        limits: Limits of the compilation.
+
+    Returns:
+        The pattern.
+
+    Raises:
+        InvalidSpecificationError: The pattern is not a string.
+        GrammarError: The pattern does not compile.
     """
     if not isinstance(pattern, str):
         raise InvalidSpecificationError("a pattern must be a string", pointer=scope.pointer)

@@ -1,19 +1,20 @@
-"""Keywords that are left out of what is enforced, where the option `on_unsupported` says that they are only named.
+"""Keywords that are reported instead of enforced, if the option `on_unsupported` is `report`.
 
-What is left out must only ever allow more. In most places a schema that allows more makes the schemas around it allow
-more, too; under `not` and its like it makes them allow less. So these are left out themselves:
+An unenforced keyword must never exclude a valid instance. In most positions, a weaker inner schema makes the schemas
+around it weaker, too. But under `not` and similar keywords, it makes the outer schema stronger. Therefore these
+keywords are not enforced either:
 
-    left out                               because of                      what still holds
+    not enforced                           if this is not enforced         what still applies
     not                                    anything inside of it           -
     if (with then, else)                   anything inside of the `if`     -
     oneOf                                  anything inside of it           `anyOf` of the same schemas
     maxContains                            anything inside of `contains`   contains, minContains
-    additionalProperties                   a pattern beside it             -
-    unevaluatedProperties, -Items          a reference, pattern, `if` ...  -
-                                           that would evaluate parts
+    additionalProperties                   a pattern in the same schema    -
+    unevaluatedProperties,                 a keyword that would evaluate   -
+    unevaluatedItems                       parts: a reference, `if` ...
 
-What is inside may stand behind a reference that is read later. So a document is read again, with what has been left out
-so far, until nothing is added.
+The reference to an unenforced keyword may be read before the keyword itself. So the document is read again, without the
+keywords that are known to be unenforced, until no more are found.
 """
 
 from __future__ import annotations
@@ -29,21 +30,27 @@ from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKey
 from grammar_workers.types import UnenforcedKeyword
 from grammar_workers.validation import pointer as pointer_of
 
+# Largest number of characters of all pointers and reasons together, because responses contain them.
 MOST_CHARACTERS = 100_000
-"""Of all pointers and reasons together: an answer repeats them."""
 _INSIDE = "something inside of it is not enforced"
 _AS_ANY_OF = f"{_INSIDE}, so it is read as anyOf"
 
+# Identity of a schema, one of its keywords, and a name below the keyword.
+#
+# The name is None if the whole keyword is meant.
 Site = tuple[int, str, str | None]
-"""The identity of a schema, a keyword of it, and the name below the keyword where only that part is meant."""
 
 
 class Unenforced:
-    """What is left out of one document; `report` False: nothing ever is, the error is raised."""
+    """Record of the keywords of one document that are not enforced. The document may be read several times.
+
+    Args:
+        report: True to record the keywords. False if every keyword must be enforced: `leave_out` then raises an error.
+    """
 
     def __init__(self, *, report: bool) -> None:
         self._report = report
-        # Schemas are known by identity: documents live as long as they are compiled.
+        # Schemas are identified by `id`, which is stable because documents live as long as their compilation.
         self._left_out: dict[Site, str] = {}
         self._evaluating: dict[int, list[str]] = {}
         self._met: dict[Site, Scope] = {}
@@ -54,7 +61,7 @@ class Unenforced:
         self._grown = False
 
     def begin(self) -> None:
-        """A reading of the document begins."""
+        """Start another reading of the document. Keywords that an earlier reading left unenforced stay unenforced."""
         self._grown = False
         self._definition = ""
         self._met.clear()
@@ -62,7 +69,11 @@ class Unenforced:
         self._referrers.clear()
 
     def complete(self) -> bool:
-        """Whether the reading that ends now is the last one."""
+        """End a reading of the document, and return whether it was the last one.
+
+        Returns:
+            True if no further reading is needed, because this reading found no new unenforced keywords.
+        """
 
         def referring(location: str) -> Iterator[str]:
             for referrer, sites in self._referrers.get(location, ()):
@@ -73,17 +84,29 @@ class Unenforced:
         return not self._grown
 
     def define(self, location: str) -> None:
-        """What is read from now on is the definition of this location."""
+        """Start the subschema that `location` identifies: the keywords that are read from now on belong to it."""
         self._definition = location
 
     def refer(self, location: str) -> None:
-        """What is read now refers to this location."""
+        """Record a reference from the current subschema to the subschema that `location` identifies."""
         if self._report:
             self._referrers.setdefault(location, []).append((self._definition, tuple(self._open)))
 
     @contextlib.contextmanager
     def unless_unsupported(self, schema: SchemaKeywords, keyword: str, name: str | None = None) -> Iterator[None]:
-        """Leave a keyword of `schema`, or the part of it with this name, out where what runs inside cannot read it."""
+        """Return a context manager that leaves a keyword unenforced if its block raises UnsupportedFeatureError.
+
+        If every keyword must be enforced, the context manager raises an UnsupportedFeatureError instead (see
+        `leave_out`).
+
+        Args:
+            schema: The schema that has the keyword.
+            keyword: Name of the keyword.
+            name: Name of the part of the keyword's value that is left unenforced; None for the whole keyword.
+
+        Yields:
+            None.
+        """
         try:
             yield
         except UnsupportedFeatureError as error:
@@ -92,9 +115,19 @@ class Unenforced:
     def leave_out(
         self, error: UnsupportedFeatureError, schema: SchemaKeywords, keyword: str, name: str | None = None
     ) -> None:
-        """Leave a keyword of `schema` out because of `error`, or raise that; with `name` only this part of it."""
+        """Record that a keyword is not enforced.
+
+        Args:
+            error: Reason why the keyword cannot be enforced.
+            schema: The schema that has the keyword.
+            keyword: Name of the keyword.
+            name: Name of the part of the keyword's value that is left unenforced; None for the whole keyword.
+
+        Raises:
+            UnsupportedFeatureError: Every keyword must be enforced (`report` is False).
+        """
         if not self._report:
-            todo = "change the schema, or leave this out and have it named: `on_unsupported: report`"
+            todo = "change the schema, or send `on_unsupported: report`: the keyword is then listed, not enforced"
             message = f"{error.message}; {todo}"
             raise UnsupportedFeatureError(message, pointer=error.pointer, position=error.position) from error
         site = (id(schema.schema), keyword, name)
@@ -102,7 +135,14 @@ class Unenforced:
         self._meet(site, schema.scope)
 
     def leaves_out(self, schema: SchemaKeywords, keyword: str) -> bool:
-        """Whether an earlier reading has found that this keyword of `schema` must be left out: it is then named."""
+        """Return whether an earlier reading of the document left a keyword unenforced.
+
+        If so, the keyword also counts as unenforced in the current reading.
+
+        Args:
+            schema: The schema that has the keyword.
+            keyword: Name of the keyword.
+        """
         site = (id(schema.schema), keyword, None)
         if site not in self._left_out:
             return False
@@ -111,7 +151,18 @@ class Unenforced:
 
     @contextlib.contextmanager
     def strict_inside(self, schema: SchemaKeywords, keyword: str) -> Iterator[None]:
-        """What is read inside must not be weakened, else this keyword of `schema` must be left out."""
+        """Return a context manager that marks a keyword as unenforced if its block reads another unenforced keyword.
+
+        The marked keyword is dropped in the next reading of the document. Use this for keywords such as `not`: a weaker
+        inner schema would make `not` stronger.
+
+        Args:
+            schema: The schema that has the marked keyword.
+            keyword: Name of the marked keyword.
+
+        Yields:
+            None.
+        """
         if not self._report:
             yield
             return
@@ -122,14 +173,30 @@ class Unenforced:
             self._open.pop()
 
     def check_evaluates(self, schema: Any, scope: Scope, *, but: str | None = None) -> None:
-        """Raises UnsupportedFeatureError where something other than `but` is left out that would evaluate parts."""
+        """Check that a schema has no unenforced keyword that evaluates items or properties.
+
+        If an unenforced keyword evaluated some of them, `unevaluatedItems` or `unevaluatedProperties` would be too
+        strict.
+
+        Args:
+            schema: The schema.
+            scope: Scope of the schema, for the JSON Pointer of the error.
+            but: Name of a keyword that need not be enforced; None for none.
+
+        Raises:
+            UnsupportedFeatureError: The schema has an unenforced keyword that evaluates items or properties.
+        """
         for keyword in self._evaluating.get(id(schema), ()):
             if keyword != but:
                 where = scope.below(keyword).pointer
                 raise UnsupportedFeatureError(f"{where}, which is not enforced, may evaluate parts", pointer=where)
 
     def listed(self, document: Any) -> list[UnenforcedKeyword]:
-        """What the last reading has left out, with JSON Pointers into the document."""
+        """Return the keywords that the last reading did not enforce, each with its JSON Pointer and the reason.
+
+        Args:
+            document: The document that was read. JSON Pointers are relative to its root.
+        """
         places = _places(document, {identity for identity, _, _ in self._met}) if self._met else {}
         found = {}
         for site, scope in self._met.items():
@@ -163,7 +230,15 @@ _EVALUATING = frozenset(
 
 
 def joined(first: list[UnenforcedKeyword], second: list[UnenforcedKeyword]) -> list[UnenforcedKeyword]:
-    """Both lists; raises LimitExceededError where that is too long for an answer."""
+    """Return the concatenation of two lists of unenforced keywords.
+
+    Args:
+        first: A list; not changed.
+        second: A list; not changed.
+
+    Raises:
+        LimitExceededError: The pointers and reasons together have more than MOST_CHARACTERS characters.
+    """
     both = [*first, *second]
     if sum(len(one["pointer"]) + len(one["reason"]) for one in both) > MOST_CHARACTERS:
         raise LimitExceededError(
@@ -173,7 +248,7 @@ def joined(first: list[UnenforcedKeyword], second: list[UnenforcedKeyword]) -> l
 
 
 def _places(document: Any, identities: set[int]) -> dict[int, str]:
-    """The JSON Pointers of those objects of the document that have these identities."""
+    """Return the JSON Pointers of those objects of the document that have these identities."""
     found: dict[int, str] = {}
     pending = [(document, "")]
     while pending:

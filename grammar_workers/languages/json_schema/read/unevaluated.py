@@ -1,10 +1,11 @@
-"""Evaluations: the parts that `unevaluatedProperties` and `unevaluatedItems` leave alone, by the alternatives taken.
+"""Evaluations: the items or properties of a value that `unevaluatedItems` and `unevaluatedProperties` exempt.
 
-Every subschema that applies to the same instance evaluates some of its parts: the properties it names, the items at
-its positions. Alternatives (`anyOf`, `if`, ...) do so only when they hold. So a schema has several *evaluations*, each
-with a condition under which at least that much is evaluated; the keyword then means that one of the conditions holds
-together with what is asked of the parts that this evaluation leaves. More evaluated parts only ask less, so the
-conditions need not exclude each other, and the translation is exact.
+A subschema evaluates parts of a value: the properties that it names, or the items at its positions. A subschema in
+`anyOf`, `if` or a similar keyword evaluates parts only if the value satisfies the subschema. So a schema has several
+*evaluations*. An evaluation is a set of parts with a condition under which at least these parts are evaluated.
+`unevaluated*` then means: the condition of one evaluation holds, and all parts outside this evaluation satisfy the
+keyword's schema. More evaluated parts only weaken this requirement. So several conditions may hold at once, and the
+translation is still exact.
 """
 
 from __future__ import annotations
@@ -15,20 +16,27 @@ from typing import Any, TypeAlias
 
 from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
-from grammar_workers.languages.json_schema.read.definitions import Definitions
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, requires
+from grammar_workers.languages.json_schema.read.definitions import Definitions, Reading
 from grammar_workers.languages.json_schema.read.keywords import REFERRING
-from grammar_workers.languages.json_schema.read.references import References, Scope
+from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
-from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 
+# Largest number of different sets of evaluated parts of one schema.
 _MAX_EVALUATIONS = 64
-"""Different sets of evaluated parts that one schema may lead to."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Properties by name and by pattern, the first `count` items, items that satisfy one of `contained`; or all."""
+    """Items of an array, or properties of an object, that a schema evaluates (exempts from `unevaluated*`).
+
+    Attributes:
+        everything: True if all items or properties are evaluated; the other fields are then not set.
+        names: Names of evaluated properties.
+        patterns: Regular expressions. All properties whose names one of them matches are evaluated.
+        count: Number of evaluated items at the beginning of the array.
+        contained: Numbers of formulas; items that satisfy one of them are evaluated.
+    """
 
     everything: bool = False
     names: frozenset[str] = frozenset()
@@ -47,45 +55,58 @@ class Evaluated:
         )
 
 
+# Evaluated parts -> a condition under which at least these parts are evaluated.
 Evaluations: TypeAlias = dict[Evaluated, FormulaId]
-"""Evaluated parts -> a condition under which at least these are."""
 _NOTHING = Evaluated()
 
 
 class Unevaluated:
-    """The evaluations of schemas, each worked out once per keyword.
+    """Analysis of the items or properties that schemas evaluate, which `unevaluated*` then exempts.
+
+    Results are cached for each schema, scope and keyword. For example, the schema
 
         {"properties": {"a": ...}, "anyOf": [{"properties": {"b": ...}}, ...]}
 
-    evaluates a under the condition TRUE, and a and b under the condition that the first alternative holds.
+    evaluates "a" under the condition TRUE. It evaluates "a" and "b" under the condition that the first alternative
+    holds.
+
+    Args:
+        reading: Looks up the schemas that references name, and has the keywords that are not enforced.
+        definitions: Collects the subschemas that conditions refer to.
     """
 
-    def __init__(
-        self, pool: FormulaPool, references: References, definitions: Definitions, left_out: Unenforced
-    ) -> None:
-        self._pool = pool
-        self._references = references
+    def __init__(self, reading: Reading, definitions: Definitions) -> None:
+        self._pool = reading.pool
+        self._references = reading.references
+        self._left_out = reading.left_out
         self._definitions = definitions
-        self._left_out = left_out
         self._known: dict[tuple[str, str], Evaluations] = {}
 
     def evaluations(self, schema: SchemaKeywords, keyword: str) -> Evaluations:
-        """The evaluations by the keywords beside `keyword` (one of the two) in `schema`.
+        """Return the sets of items or properties that the other keywords of a schema evaluate, each with a condition.
 
-        Raises LimitExceededError when there are too many cases to tell apart, UnsupportedFeatureError when something
-        that would evaluate parts is not at hand or left out.
+        LimitExceededError is raised if there are too many sets. UnsupportedFeatureError is raised if a schema or
+        keyword that would evaluate items or properties is not available or not enforced.
+
+        Args:
+            schema: The schema that has the keyword.
+            keyword: `unevaluatedProperties` or `unevaluatedItems`, whose own value is not considered.
+
+        Returns:
+            Dict: set of evaluated items or properties -> formula of a condition under which at least these are
+            evaluated.
         """
         self._left_out.check_evaluates(schema.schema, schema.scope, but=keyword)
         beside = {name: value for name, value in schema.items() if name != keyword}
         return self._within(beside, keyword, schema.scope)
 
     def _of(self, schema: Any, keyword: str, scope: Scope) -> Evaluations:
-        """The evaluations of a schema given that it holds."""
+        """Return the evaluations of a schema, given that it holds."""
         if not isinstance(schema, dict):
             return {_NOTHING: TRUE}
         identity = (scope.location(schema), keyword)
         if identity not in self._known:
-            # A cycle that consumes nothing ends here; the formula of the schema is what complains about it.
+            # A cycle of references that consumes nothing ends here. The formula of the schema raises the error.
             self._known[identity] = {_NOTHING: TRUE}
             inner = self._references.entered(scope, schema)
             known = {name: value for name, value in schema.items() if name in inner.dialect.keywords}
@@ -118,7 +139,7 @@ class Unevaluated:
         for dependencies in ("dependentSchemas", "dependencies"):
             for name, part in self._map(schema, dependencies).items():
                 evaluations = self._of(part, keyword, scope.below(dependencies, name))
-                # Of another value than an object, a keyword about properties says nothing: neither that it has them.
+                # `requires` is also true of values that are no objects, and these do not have the property.
                 is_there = self._pool.all_of([self._pool.types(JsonType.OBJECT), requires(self._pool, (name,))])
                 present = self._given(is_there, evaluations)
                 found = self._both(found, self._either({_NOTHING: TRUE}, present), scope)
@@ -148,7 +169,7 @@ class Unevaluated:
     # -- combinations ----------------------------------------------------------------------------------------------
 
     def _conditional(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
-        """Of `if` with `then`, or of `else`."""
+        """Return the evaluations of `if` with `then`, or of `else`."""
         holds = self._if_holds(schema["if"], keyword, scope.below("if"))
         if "then" in schema:
             holds = self._both(holds, self._of(schema["then"], keyword, scope.below("then")), scope)

@@ -1,16 +1,20 @@
-"""Objects whose properties come in any order: which names have been seen is part of the configuration, not of nodes.
+"""Derivative graphs of objects whose properties come in any order.
 
-The pushdown automaton keeps a bit per declared name in the counter, so that no name comes twice and an object closes
-only when what is required has been read. Nodes follow what values decide about the formulas, and only those names on
-which a formula can depend in more than one way (`_tracked`): names in a negated shape, and names that a count or a
-classifier depends on. Of all other names it holds that reading one can only make the demanded formula harder to
-satisfy. So whatever can be completed by reading such a name once more can be completed without it, and no node is a
-dead end for any set of seen names.
+A *node* of the graph has the formulas that are undecided after some properties. A *shape* is the assertion of
+`properties`, `required` and similar keywords.
+
+The counter of the pushdown automaton has one bit for each declared name. The bit is set when the name has been read. So
+no declared name occurs twice, and an object closes only after all required names. Nodes need not record all names that
+have been read. They record only the *tracked* names: names in a negated shape, and names on which a count or a tested
+formula depends. Reading any other name can only make the demanded formula harder to satisfy. If an object can be
+completed with a name that is not tracked, it can also be completed without this name. So every node can end, whichever
+names have been read.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
@@ -22,30 +26,46 @@ from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import COUNTER_BITS
 
+# Largest number of names that the nodes of an object track: there may be one node per set of them.
 _MAX_TRACKED = 8
-"""Names per object that nodes track: there may be a node per set of them."""
+# Largest number of alternatives that satisfy the remaining formula when an object closes.
 _MAX_TERMS = 64
-"""Ways to satisfy what is left of a formula when an object closes."""
+# Largest number of nodes of one object.
 MAX_NODES = 200
-"""Nodes of one object."""
 
 
 class TooManyOrdersError(LimitExceededError):
-    """Telling apart which properties have been seen takes too many nodes."""
+    """The graph of an object with properties in any order is too large, or takes too many steps to explore."""
 
 
 class AnyOrderObjects(Objects):
-    """The objects of one demand, in any order: every node stands for position 0 alone, and no name is passed over."""
+    """Graph of the objects of one demand (formula for a value), with properties in any order.
+
+    A node has the formulas that are undecided after some properties. Unlike in `Objects`, all nodes have position 0,
+    and no declared name is skipped.
+    """
 
     def check(self) -> None:
-        """Raise TooManyOrdersError for an object that would take too many nodes."""
+        """Check that the graph of the object does not need too many nodes.
+
+        Raises:
+            TooManyOrdersError: The object declares more names than the counter has bits, or the formulas depend on too
+                many names.
+        """
         if len(self.names) > COUNTER_BITS:
             raise TooManyOrdersError(f"it declares more than {COUNTER_BITS} properties")
         if len(self._tracked(self.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
 
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
-        """It knows only those names that its formulas depend on."""
+        """Return the node (undecided formulas and counts) after some properties.
+
+        Args:
+            formulas: The undecided formulas: the demanded one, then the tested ones.
+            position: Always 0.
+            counts: Counts of the properties read so far. The node keeps only those members of `counts.seen` on which
+                the formulas depend.
+        """
         seen = counts.seen & self._tracked(formulas)
         return super().node(formulas, position, counts if seen == counts.seen else counts._replace(seen=seen))
 
@@ -53,19 +73,43 @@ class AnyOrderObjects(Objects):
         return position
 
     def skip(self, node: Node) -> Node | None:
-        """None: any name may come at any time."""
+        """Return None: no declared name is skipped, because names may occur in any order."""
         return None
 
     def label_at(self, node: Node) -> Label | None:
+        """Return the label (truth values of the tested formulas) of an object that closes at `node`.
+
+        Returns:
+            The label. None if the object may not close, or if a truth value is uncertain because undeclared names may
+            repeat.
+        """
         return self._certain_label(node)
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        """Yield the moves (each reads one property) that are possible at a node: declared names, then undeclared ones.
+
+        Declared names that the node has recorded as read are omitted.
+
+        Args:
+            node: Node (undecided formulas and counts) before the property.
+            first: Not used: positions do not matter in any order.
+            stop: Not used.
+        """
         unseen = [part for part in range(len(self.names)) if part not in node.counts.seen]
         yield from filter(None, (self._move(node, part, 0, self._counted(node, part)) for part in unseen))
         yield from self._undeclared_moves(node)
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
-        """A condition per way to satisfy the formula: what it requires and nodes do not track must have been read."""
+        """Return the conditions for the object to close at a node. At least one of them must hold.
+
+        A node has the undecided formulas and counts after some properties. A condition stands for one alternative that
+        satisfies the demanded formula. It holds if all names that the alternative requires have been read. A condition
+        omits the names that `node` has recorded as read or not read. TooManyOrdersError is raised if there are too many
+        alternatives.
+
+        Returns:
+            The conditions. One without names if the object may always close. Empty if it may not close.
+        """
         tracked = self._tracked(node.formulas)
 
         def kept(literal: FormulaId) -> FormulaId:
@@ -89,27 +133,27 @@ class AnyOrderObjects(Objects):
         return tuple(endings)
 
     def _terms(self, formula: FormulaId) -> list[tuple[FormulaId, ...]]:
-        """The disjunctive normal form of a formula without negations: tuples of atoms."""
+        """Return the disjunctive normal form of a formula without negations, as tuples of atoms."""
         node = self.pool[formula]
         if formula in (TRUE, FALSE):
             return [()] if formula == TRUE else []
-        if isinstance(node, AnyOf):
-            terms = [term for part in node.parts for term in self._terms(part)]
-        elif isinstance(node, AllOf):
-            terms = [()]
-            for part in node.parts:
-                options = self._terms(part)
-                if len(terms) * len(options) > _MAX_TERMS:
-                    raise TooManyOrdersError(f"it can be completed in more than {_MAX_TERMS} ways")
-                terms = [tuple(itertools.chain(*pair)) for pair in itertools.product(terms, options)]
-        else:
+        if not isinstance(node, AnyOf | AllOf):
             return [(formula,)]
-        if len(terms) > _MAX_TERMS:
+        options = [self._terms(part) for part in node.parts]
+        if (sum if isinstance(node, AnyOf) else math.prod)(map(len, options)) > _MAX_TERMS:
             raise TooManyOrdersError(f"it can be completed in more than {_MAX_TERMS} ways")
-        return list(dict.fromkeys(tuple(dict.fromkeys(term)) for term in terms))
+        ways = itertools.product(*options) if isinstance(node, AllOf) else ([term] for part in options for term in part)
+        return list(dict.fromkeys(tuple(dict.fromkeys(itertools.chain(*way))) for way in ways))
 
     def advised(self, node: Node) -> frozenset[int]:
-        """The declared names that may have to be read although nothing requires them."""
+        """Return the indices of declared names that a completion may need in addition to the names in `endings`.
+
+        The result has the names on which the formulas of `node` depend. It has all names as long as fewer properties
+        have been counted than the formulas distinguish.
+
+        Args:
+            node: Node (undecided formulas and counts) before the completion.
+        """
         return (
             frozenset(range(len(self.names))) if node.counts.certain < self._horizon else self._tracked(node.formulas)
         )
@@ -129,7 +173,7 @@ class AnyOrderObjects(Objects):
 
     @memoized
     def _tracked(self, formulas: tuple[FormulaId, ...]) -> frozenset[int]:
-        """The declared names of which nodes must know whether they have been seen."""
+        """Return the declared names of which nodes must track whether they have been read."""
         pool = self.pool
         demanded = dict.fromkeys(map(pool.split, pool.literals(formulas[0])))
         decisive = dict.fromkeys(atom for atom, positive in demanded if not positive)

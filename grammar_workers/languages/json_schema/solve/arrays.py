@@ -1,4 +1,7 @@
-"""Arrays: items one after the other, positions told apart as far as any assertion does."""
+"""Derivative graphs of arrays. Positions of items are distinguished only if an assertion distinguishes them.
+
+A *node* of the graph has the formulas that are undecided after some items. A *move* reads one more item.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,7 @@ import math
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.assertions import (
-    ArrayShape,
-    FormulaId,
-    ItemCount,
-    JsonType,
-    UniqueItems,
-)
+from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, ItemCount, JsonType, UniqueItems
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.keywords import MAX_UNIQUE
 from grammar_workers.languages.json_schema.solve.derivatives import (
@@ -28,26 +25,54 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
 )
 from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, NotDistinctError
 
+# Largest number of positions that are distinguished if alternatives count differently.
 _MAX_UNROLLED = 1000
-"""Positions that are told apart when several alternatives count differently."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlainArray:
-    """Demands of the first items and of all later ones, and how many there may be (None: no maximum)."""
+    """Arrays of a schema in which each position has one fixed demand. Only the number of items is left to choose.
+
+    A demand is a formula that a value must satisfy.
+
+    Attributes:
+        prefix: Demands of the first items, one per position.
+        items: Demand of every item after the prefix.
+        minimum: Smallest number of items.
+        maximum: Largest number of items, inclusive; None for no limit.
+    """
 
     prefix: tuple[Demand, ...]
     items: Demand
     minimum: int
     maximum: int | None
 
+    @property
+    def children(self) -> tuple[Demand, ...]:
+        """Demands of all items."""
+        return (*self.prefix, self.items)
+
 
 class Arrays(DerivativeGraph):
-    """The arrays of one demand: part i of a move is item i, and from the horizon on all items are one part.
+    """Graph of the arrays of one demand (formula for a value).
 
-    `unique` are assertions that no two items are equal, which is left to the recognizer. `once` says the same as a
-    formula, which Arrays take with `listed`; None without such an assertion, and where no values are listed.
-    `within`: the formulas around `formulas`, for messages.
+    A node has the formulas that are undecided after some items. A move reads one more item. Part i of a move is the
+    item with index i. All items from some index on share one part number, because no assertion distinguishes them.
+
+    Args:
+        pool: Table of all formulas.
+        formulas: The demanded formula, then the tested ones, all resolved (reduced to values of one type) for arrays.
+        within: The formulas from which `formulas` were resolved, to find JSON Pointers for messages.
+        listed: True to enforce unique items by the formula `once`; nodes then distinguish the sets of used values.
+            False if the recognizer compares items.
+
+    Attributes:
+        once: Formula that is equivalent to `uniqueItems`: each listed value occurs at most once. None if the schema
+            does not list the values of items, or if the demanded formula does not require `uniqueItems`.
+        unique: The formulas of `uniqueItems` that the recognizer must enforce.
+
+    Raises:
+        NotDistinctError: `uniqueItems` decides between alternatives, and the schema does not list the values of items.
     """
 
     def __init__(
@@ -68,25 +93,28 @@ class Arrays(DerivativeGraph):
 
     @property
     def is_distinct(self) -> bool:
-        """True if the recognizer compares items with all earlier ones."""
+        """True if the recognizer must compare each item with all earlier items."""
         return bool(self.unique)
 
     @functools.cached_property
     def plain(self) -> PlainArray:
-        """The array as a plain one; only where `is_plain`."""
+        """Demands (formulas) of all items. Only valid if `is_plain` is true: each position has one fixed demand."""
         shapes = [shape for atom in self.atoms if isinstance(shape := self.pool.assertion(atom), ArrayShape)]
         bounded = [shape.maximum for shape in shapes if shape.maximum is not None]
         longest = max((len(shape.prefix) for shape in shapes), default=0)
         return PlainArray(
-            tuple(self._every(self._item, position) for position in range(longest)),
-            self._every(self._item, longest),
+            tuple(map(self._plain_demand, range(longest))),
+            self._plain_demand(longest),
             max((shape.minimum for shape in shapes), default=0),
             min(bounded, default=None),
         )
 
     @property
     def seen_sets(self) -> int:
-        """The sets of listed values that nodes would have to tell apart if `once` were demanded."""
+        """Number of sets of used values that nodes must distinguish if each listed value may occur only once.
+
+        Only valid if `once` is not None.
+        """
         assert self.once is not None
         values = len(self.pool.conjuncts(self.once))
         atoms = self.pool.atoms(self.formulas[0])
@@ -94,12 +122,16 @@ class Arrays(DerivativeGraph):
         most = [one.maximum for one in shapes if isinstance(one, ArrayShape) and one.maximum is not None]
         return sum(math.comb(values, count) for count in range(min([values, *most]) + 1))
 
-    def formula_of(self, position: int) -> FormulaId:
-        """What a plain array asks of the item at a position, as its schema has it."""
-        return self._formula_of_every(self._item, position)
-
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
-        """At most one: no item can be passed over, so a node stands for one position."""
+        """Yield the move that reads the next item, if another item is possible.
+
+        There is at most one move, because an array cannot skip items.
+
+        Args:
+            node: Node (undecided formulas) before the item.
+            first: Index of the item.
+            stop: Not used.
+        """
         move = self._move(node, first, min(first + 1, self._horizon), node.counts)
         if move is not None:
             yield move
@@ -107,10 +139,10 @@ class Arrays(DerivativeGraph):
     def _is_shape(self, atom: FormulaId) -> bool:
         return isinstance(self.pool.assertion(atom), ArrayShape)
 
-    def _item(self, atom: FormulaId, position: int) -> FormulaId:
+    def _asked(self, atom: FormulaId, part: int) -> FormulaId:
         shape = self.pool.assertion(atom)
         assert isinstance(shape, ArrayShape)
-        return shape.prefix[position] if position < len(shape.prefix) else shape.items
+        return shape.prefix[part] if part < len(shape.prefix) else shape.items
 
     @functools.cached_property
     def _horizon(self) -> int:
@@ -127,18 +159,17 @@ class Arrays(DerivativeGraph):
         return max(bounds)
 
     def _derivative(self, literal: FormulaId, part: int, counts: Counts) -> Derivative:
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        atom, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, ItemCount):
             derivative = Derivative(assertion.items, self._counted(assertion), atom)
         else:
             assert isinstance(assertion, ArrayShape)
             full = assertion.maximum is not None and part >= assertion.maximum
-            derivative = Derivative(FALSE if full else self._item(atom, part), atom, FALSE)
+            derivative = Derivative(FALSE if full else self._asked(atom, part), atom, FALSE)
         return derivative if positive else negated(self.pool, derivative)
 
     def _counted(self, count: ItemCount) -> FormulaId:
-        """The formula that is left of a count after one more item that satisfies it."""
+        """Return what remains of a count after one more item that satisfies it."""
         if count.maximum == 0:
             return FALSE
         minimum = max(count.minimum - 1, 0)
@@ -148,8 +179,7 @@ class Arrays(DerivativeGraph):
         return self.pool.atom(JsonType.ARRAY, ItemCount(count.items, minimum, maximum))
 
     def _holds_at_end(self, literal: FormulaId, node: Node) -> bool:
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        _, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, ItemCount):
             return (assertion.minimum == 0) == positive
         assert isinstance(assertion, ArrayShape)
@@ -157,30 +187,42 @@ class Arrays(DerivativeGraph):
         return (assertion.minimum <= node.last) == positive
 
     def most_items(self, node: Node) -> int:
-        """How many items there may be before a node."""
+        """Return the largest number of items before a node.
+
+        Args:
+            node: Node of the graph: the formulas that are undecided after these items.
+
+        Returns:
+            The number. ENOUGH - 1 (2**62 - 1) if the graph does not limit it.
+        """
         return node.last if node.last < self._horizon else ENOUGH - 1
 
 
 def _without_uniqueness(
     pool: FormulaPool, formulas: tuple[FormulaId, ...], within: tuple[FormulaId, ...]
 ) -> tuple[tuple[FormulaId, ...], tuple[FormulaId, ...]]:
-    """The assertions `uniqueItems` that are left to the recognizer, and the formulas given them: those on which the
-    demanded formula insists. Others are replaced by what they say about each listed value."""
+    """Return the `uniqueItems` atoms that the demanded formula requires, and the formulas without any such atom.
+
+    The recognizer enforces the required atoms. Each other atom is replaced by its formula over the listed values.
+
+    Raises:
+        NotDistinctError: An atom that is not required has no such formula.
+    """
     insisted: list[FormulaId] = []
-    changes: dict[FormulaId, FormulaId] = {}
+    values: dict[FormulaId, FormulaId] = {}
     for atom in pool.atoms(*formulas):
         unique = pool.assertion(atom)
         if not isinstance(unique, UniqueItems):
             continue
-        if pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) == FALSE:
+        if pool.substitute(formulas[0], {atom: FALSE}) == FALSE:
             insisted.append(atom)
-            changes |= {atom: TRUE, pool.not_(atom): FALSE}
+            values[atom] = TRUE
         elif unique.once is not None:
-            changes |= {atom: unique.once, pool.not_(atom): pool.not_(unique.once)}
+            values[atom] = unique.once
         else:
             raise NotDistinctError(
                 "here uniqueItems decides between alternatives (it is below not, oneOf or if, or arrays without it are "
                 f"valid, too); that needs `items` with an `enum` of at most {MAX_UNIQUE} values in the same subschema",
                 pointer=pool.keyword_pointer("uniqueItems", atom, within),
             )
-    return tuple(insisted), tuple(pool.rewrite(formula, changes) for formula in formulas)
+    return tuple(insisted), tuple(pool.substitute(formula, values) for formula in formulas)

@@ -1,23 +1,28 @@
-"""Objects and arrays as graphs of derivatives (Brzozowski, 1964), with parts in place of characters.
+"""Derivative graphs of objects and arrays: Brzozowski's derivatives (1964), with items and properties as characters.
 
-A node is what is still undecided about a container after some of its parts: the formulas that are left, and what has
-been counted. A move reads one more part (a property or an item): it calls a demand, and the label that comes back picks
-the next node. `{"anyOf": [{"properties": {"a": X}, "required": ["b"]}, {"properties": {"a": Y}}]}`, of objects:
+A *part* is a property of an object or an item of an array. A *node* has the formulas that are undecided after some
+parts, and counts of these parts. A *move* reads one more part. It calls a *demand*: a formula that the part's value
+must satisfy, with formulas to test. The *label* of the value, which has the truth values of the tested formulas,
+selects the next node. For example, the objects of
 
-    node 0    P or Q                 reading "a" calls the demand (X or Y, questions X, Y)
+    {"anyOf": [{"properties": {"a": X}, "required": ["b"]}, {"properties": {"a": Y}}]}
+
+have this graph, in which P and Q are the alternatives:
+
+    node 0    P or Q                 reading "a" calls the demand (X or Y, testing X, Y)
               label (true, true)     P or Q again: node 0
               label (true, false)    P: the node 1, which may end only after "b"
               label (false, true)    Q: the node 2, which may end at once
 
-Names may be passed over, which mostly changes nothing. Therefore a node stands for all positions between which it
-changes nothing, and what may follow depends on the position at which a node is *entered*: the parts from there on.
+Skipping a name usually changes no formula. So a node covers all positions between which nothing changes. It is
+*entered* at one of them, and only the parts from this position on may follow.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 from grammar_workers.languages.json_schema.assertions import FormulaId
@@ -27,14 +32,20 @@ from grammar_workers.languages.json_schema.solve.text_language import fixed_labe
 from grammar_workers.memo import memoized
 
 
-# These are plain tuples because they are made, hashed and compared for every move between nodes.
+# These are plain tuples because they are created, hashed and compared for every move between nodes.
 class Demand(NamedTuple):
-    """A formula that a value must satisfy, and *questions*: formulas about which the caller must know if they hold.
+    """A formula that a value must satisfy, and further formulas to test on the value.
 
-    With `anyOf` of two objects, one value of a shared property may suit both, either or none, and what may follow
-    depends on it. The answers are the *label* with which the states of the demand return, so the automaton stays
-    deterministic: the determinisation of a visibly pushdown automaton (Alur and Madhusudan, "Visibly pushdown
-    languages", 2004).
+    The truth values of the tested formulas are the *label* of the value. The states that read the value return its
+    label to their caller, so that the automaton stays deterministic. For example, with `anyOf` of two objects, the
+    value of a common property may satisfy one alternative or both. The label shows the satisfied alternatives, and so
+    determines the properties that may follow.
+
+    Attributes:
+        formula: Number of the formula that the value must satisfy.
+        questions: Numbers of the tested formulas.
+
+    Reference: Alur and Madhusudan 2004, "Visibly pushdown languages" (determinization).
     """
 
     formula: FormulaId
@@ -42,11 +53,16 @@ class Demand(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What has been counted of an object, up to where more makes no difference.
+    """Counts of the properties of an object. Counting stops at the largest number that a formula distinguishes.
 
-    `certain` and `total` bound how many properties there are: undeclared ones may be one and the same, and `undeclared`
-    tells whether the first of them has been read. Where properties come in any order, `seen` are the declared ones read
-    so far that the formulas depend on.
+    Undeclared names may repeat, so only bounds of the number of distinct names are known.
+
+    Attributes:
+        certain: Lower bound of the number of properties.
+        total: Upper bound of the number of properties.
+        undeclared: True if an undeclared property, whose name may repeat, has been read.
+        seen: Indices of the declared properties that have been read and on which the formulas depend. Empty unless
+            properties come in any order.
     """
 
     certain: int = 0
@@ -57,10 +73,14 @@ class Counts(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Node:
-    """The formulas that are still to be decided (the demanded one first) at positions up to `last`.
+    """The undecided formulas and the counts after some items of an array or some properties of an object.
 
-    `DerivativeGraph.node` makes each once, so that nodes are equal by identity: they are looked up far more often than
-    they are made.
+    Nodes are compared by identity, because `DerivativeGraph.node` creates each node only once.
+
+    Attributes:
+        formulas: The undecided formulas: the demanded one, then the tested ones.
+        last: Last position (index of the next item or declared property) that the node covers.
+        counts: Counts of the properties read so far.
     """
 
     formulas: tuple[FormulaId, ...]
@@ -69,8 +89,11 @@ class Node:
 
 
 class Ending(NamedTuple):
-    """A condition to end: each of `parts` (declared properties) has been read, with a value of the demand that has the
-    same index in `demands`.
+    """Condition for the end of an object: some declared properties have been read, and their values satisfy demands.
+
+    Attributes:
+        parts: Indices of these declared properties, ascending; () if the condition always holds.
+        demands: For each of `parts` the demand (formula for the value).
     """
 
     parts: tuple[int, ...] = ()
@@ -78,8 +101,15 @@ class Ending(NamedTuple):
 
 
 class Derivative(NamedTuple):
-    """The derivative of a literal by a part of any value: what it asks of the value, and what is left of the literal if
-    that holds and if it does not. A shape with the property "a": X has by "a" the derivative (X, the shape, FALSE).
+    """The formulas that replace a literal (assertion or negated assertion) after an item or property has been read.
+
+    For example, the derivative of the assertion S = {"properties": {"a": X}} by the property "a" is (X, S, FALSE). If
+    the value of "a" satisfies X, S remains. Otherwise S has become false.
+
+    Attributes:
+        asked: The formula to test on the value.
+        if_true: The formula that replaces the literal if the value satisfies `asked`.
+        if_false: The formula that replaces the literal if the value does not satisfy `asked`.
     """
 
     asked: FormulaId
@@ -89,10 +119,16 @@ class Derivative(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Transition:
-    """The derivative of `formulas` by a part: the demand on its value, and by its label the formulas that are left.
+    """The change of the formulas of a node when an item or a property is read.
 
-    `derivatives` are those of their literals, `truths` what is known of the value without asking. `after` remembers the
-    formulas that are left by label (None: no way to go on).
+    Attributes:
+        demand: The demand (formula to satisfy, and formulas to test) on the value of the item or property.
+        formulas: The formulas before the item or property is read.
+        derivatives: Literal of `formulas` -> its derivative.
+        truths: Formula -> its truth value, for formulas that need no test, because the truth value is known or does not
+            matter.
+        after: Cache: label (truth values of the tested formulas) -> the formulas afterwards. None as a value means that
+            the demanded formula has become false.
     """
 
     demand: Demand
@@ -103,10 +139,16 @@ class Transition:
 
 
 class Move(NamedTuple):
-    """Reading `part` calls `demand`, whose label picks one of `targets` (None: no way to go on), entered at `entry`.
+    """Move at a node: it reads one item of an array, or one property of an object.
 
-    `DerivativeGraph.follow` finds the target of a label, by `transition` (None: no formula changes) and by the `counts`
-    after the part.
+    Attributes:
+        part: Index of the item or of the declared property. -1 - c for an undeclared property with a name of class c.
+        demand: The demand (formula to satisfy, and formulas to test) on the value.
+        entry: Position (index of the next item or declared name) at which the next nodes are entered.
+        counts: Counts of the properties including this one.
+        transition: The change of the formulas; None if no formula changes.
+        targets: Label of the value (truth values of the tested formulas) -> next node. None as a value means that the
+            array or object cannot continue. `Exploration` fills the dict as it finds labels.
     """
 
     part: int
@@ -118,9 +160,22 @@ class Move(NamedTuple):
 
 
 class DerivativeGraph:
-    """The objects or the arrays of one demand: nodes and moves, made as they are asked for.
+    """Graph of nodes and moves for the arrays or the objects of one demand (formula for a value), created lazily.
 
-    `formulas` are resolved for the type, the demanded one first. A part is a number, whose meaning the subclass says.
+    A node has the formulas that are undecided after some items or properties. A move reads one more item or property.
+    Subclasses define the positions and the numbering of items and properties.
+
+    Args:
+        pool: Table of all formulas.
+        formulas: The demanded formula, then the tested ones, all resolved (reduced to values of one type) for arrays or
+            for objects.
+
+    Attributes:
+        pool: The argument `pool`.
+        formulas: The argument `formulas`.
+        atoms: The distinct atoms (formulas of single assertions) of the formulas.
+        is_plain: True if a counter can replace the nodes.
+        plain_label: The only possible label (truth values of the tested formulas), if `is_plain` is true.
     """
 
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
@@ -129,29 +184,33 @@ class DerivativeGraph:
         self.atoms = pool.atoms(*formulas)
         self._conjunction = pool.conjunction(formulas[0])
         fixed = fixed_label(formulas)
+        # A counter can replace the nodes if the formula is a conjunction of shapes and only one label is possible.
         self.is_plain = self._conjunction is not None and fixed is not None and all(map(self._is_shape, self.atoms))
-        """True where a counter can do what nodes would: mere shapes joined by `and`, and one label only."""
         self.plain_label: Label = fixed or ()
-        """The only label of a plain container."""
         self._transitions: dict[tuple[tuple[FormulaId, ...], Hashable, int, int], Transition | None] = {}
 
     @functools.cached_property
     def start(self) -> Node:
-        """The node before all parts, entered at position 0."""
+        """Node (undecided formulas) before all items or properties, entered at position 0."""
         return self.node(self.formulas, 0, Counts())
 
     @memoized
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
-        """The one node with these formulas and counts that stands for `position`."""
+        """Return the node with the given formulas and counts that covers `position`. It is created only once.
+
+        Args:
+            formulas: The undecided formulas: the demanded one, then the tested ones.
+            position: Index of the next item or declared property.
+            counts: Counts of the properties read so far.
+        """
         return Node(formulas, position, counts)
 
-    @property
-    def width(self) -> int:
-        """Steps that working out one move takes, for budgets."""
-        return len(self.atoms)
-
     def label_at(self, node: Node) -> Label | None:
-        """The label if the container ends at `node`; None where the demanded formula does not hold then."""
+        """Return the label (truth values of the tested formulas) of an array or object that ends at `node`.
+
+        Returns:
+            The label. None if the array or object may not end, because the demanded formula would be false.
+        """
 
         def truth(literal: FormulaId) -> bool:
             return self._holds_at_end(literal, node)
@@ -160,48 +219,73 @@ class DerivativeGraph:
         return tuple(self.pool.holds(formula, truth) for formula in asked) if self.pool.holds(demanded, truth) else None
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
-        """The conditions of which one must hold for the container to end at a node with a label."""
+        """Return the conditions for an array or object to end at `node`. At least one of them must hold.
+
+        Args:
+            node: Node (undecided formulas and counts) at which the array or object may end: `label_at` returns a label
+                for it.
+        """
         return (Ending(),)
 
     def skip(self, node: Node) -> Node | None:
-        """The node after the part at the last position of `node` has been passed over, entered at the next position.
+        """Return the node after skipping the item or property at the last position of `node`. None if it is required.
 
-        Both end the container alike. What may follow one may follow the other, beside the moves of `node` itself.
+        The returned node is entered at the position after the skipped one. At both nodes, an array or object that ends
+        has the same label (truth values of the tested formulas). From `node`, the moves of the returned node are
+        possible in addition to the moves of `node` itself.
         """
         return None
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
-        """The moves over parts at the positions of `node` from `first` on, in order.
+        """Yield the moves (transitions that read one item or property) from `node`, in the order of their positions.
 
-        Those from `stop` on (None: none) are left out: they are known from when it was entered there.
+        A position is the index of the next item or declared property that may be read.
+
+        Args:
+            node: The node (undecided formulas and counts).
+            first: First position whose moves are yielded.
+            stop: Position before which to end. The graph passes the `first` of an earlier call for this node, whose
+                moves it already has. None if this is the first call for the node.
         """
         raise NotImplementedError
 
     def _derivative(self, literal: FormulaId, part: int, counts: Counts) -> Derivative:
-        """The derivative of a literal over a part after which `counts` has been counted."""
+        """Return the derivative of a literal by a part after which `counts` has been counted."""
         raise NotImplementedError
 
     def _is_shape(self, atom: FormulaId) -> bool:
-        """True if the plain form of the container can express this atom."""
+        """Return whether the plain form of the container can express this atom."""
         raise NotImplementedError
 
     def _holds_at_end(self, literal: FormulaId, node: Node) -> bool:
-        """The truth of `literal` if the container ends at `node`."""
+        """Return the truth value of `literal` if the container ends at `node`."""
         raise NotImplementedError
 
-    def _every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> Demand:
-        """The demand of all conjuncts of a plain container on one part; `asked` tells what an atom asks of it."""
-        return Demand(self.pool.canonical(self._formula_of_every(asked, part)))
+    def _asked(self, atom: FormulaId, part: int) -> FormulaId:
+        """Return the formula that an atom, which is a shape, requires of the value of a part."""
+        raise NotImplementedError
 
-    def _formula_of_every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> FormulaId:
-        """Its formula as the schemas have it: others mean the same, and stand elsewhere."""
+    def _plain_demand(self, part: int) -> Demand:
+        """Return the demand of a plain container on a part. Its formula is canonical (see `formula_of`)."""
+        return Demand(self.pool.canonical(self.formula_of(part)))
+
+    def formula_of(self, part: int) -> FormulaId:
+        """Return the formula of an item or property as its schemas state it. Only valid if `is_plain` is true.
+
+        The demand on the item or property has a canonical formula instead. Its meaning is equal, but its JSON Pointers
+        may be those of another schema.
+
+        Args:
+            part: Index of the item or of the declared property. -1 - c for an undeclared property with a name of class
+                c.
+        """
         assert self._conjunction is not None
-        return self.pool.all_of([asked(atom, part) for atom in self._conjunction])
+        return self.pool.all_of([self._asked(atom, part) for atom in self._conjunction])
 
     def _move(self, node: Node, part: int, entry: int, counts: Counts) -> Move | None:
-        """The move over one part that enters the next node at `entry`; None when nothing can satisfy it."""
+        """Return the move over a part that enters the next node at `entry`; None if no value satisfies it."""
         formulas = node.formulas
-        # Nodes mostly have the same formulas still to be decided.
+        # Most nodes share their formulas with other nodes, so transitions are cached by formulas.
         identity = (formulas, self._kind(formulas, part), counts.certain, counts.total)
         if identity in self._transitions:
             transition = self._transitions[identity]
@@ -210,7 +294,7 @@ class DerivativeGraph:
         return None if transition is None else Move(part, transition.demand, entry, counts, transition, {})
 
     def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
-        """A key for the parts of which `formulas` ask the same, with the same outcome: they share a transition."""
+        """Return a key of the parts that have equal derivatives for `formulas`: they share a transition."""
         return part
 
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, counts: Counts) -> Transition | None:
@@ -229,7 +313,7 @@ class DerivativeGraph:
             if asked in truths:
                 continue
             concerned = {literal: each for literal, each in derivatives.items() if each.asked == asked}
-            # What `wanted` implies there is no need to ask.
+            # A formula that `wanted` implies or excludes is not tested.
             if pool.rewrite(formulas[0], needed | _possible(concerned, False)) == FALSE:
                 truths[asked] = True
             elif pool.rewrite(formulas[0], needed | _possible(concerned, True)) == FALSE:
@@ -242,7 +326,16 @@ class DerivativeGraph:
         return Transition(Demand(pool.canonical(wanted), tuple(questions)), formulas, derivatives, truths)
 
     def follow(self, node: Node, move: Move, label: Label) -> Node | None:
-        """The node after a move of `node` with this label of its demand; None where there is no way to go on."""
+        """Return the next node after a move whose value has a given label.
+
+        Args:
+            node: The node before the move.
+            move: A move of `node`.
+            label: Truth values of the formulas that `move.demand` tests on the value.
+
+        Returns:
+            The next node. None if the demanded formula has become false.
+        """
         formulas = node.formulas if move.transition is None else self._after(move.transition, label)
         if formulas is None:
             return None
@@ -260,19 +353,19 @@ class DerivativeGraph:
         return known[label]
 
     def _literals(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
-        """The distinct literals of all of them, in order."""
+        """Return the distinct literals of all formulas, in order."""
         return list(dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula)))
 
 
 def _needed(pool: FormulaPool, derivative: Derivative) -> FormulaId:
-    """The formula that a part must satisfy for a literal to be possible still."""
+    """Return the formula that a part must satisfy if the literal is to remain possible."""
     if derivative.if_false == FALSE:
         return FALSE if derivative.if_true == FALSE else derivative.asked
     return pool.not_(derivative.asked) if derivative.if_true == FALSE else TRUE
 
 
 def _possible(derivatives: Mapping[FormulaId, Derivative], truth: bool) -> dict[FormulaId, FormulaId]:
-    """Per literal TRUE if it is possible still after a part of which what they ask is `truth`, else FALSE."""
+    """Return for each literal TRUE if it remains possible after a part whose tested formula has this `truth`."""
     return {
         literal: FALSE if (if_true if truth else if_false) == FALSE else TRUE
         for literal, (_, if_true, if_false) in derivatives.items()
@@ -282,7 +375,7 @@ def _possible(derivatives: Mapping[FormulaId, Derivative], truth: bool) -> dict[
 def _outcomes(
     derivatives: Mapping[FormulaId, Derivative], truths: Mapping[FormulaId, bool]
 ) -> dict[FormulaId, FormulaId]:
-    """Per literal that changes, as far as `truths` tells: the formula that it becomes."""
+    """Return the new formula of each literal that changes, as far as `truths` decides."""
     changes = {}
     for literal, (asked, if_true, if_false) in derivatives.items():
         truth = truths.get(asked)
@@ -294,5 +387,10 @@ def _outcomes(
 
 
 def negated(pool: FormulaPool, derivative: Derivative) -> Derivative:
-    """The derivative of a negated atom, from that of the atom."""
+    """Return the derivative of the negation of an atom (single assertion).
+
+    Args:
+        pool: Table of all formulas.
+        derivative: The derivative of the atom itself.
+    """
     return Derivative(derivative.asked, pool.not_(derivative.if_true), pool.not_(derivative.if_false))

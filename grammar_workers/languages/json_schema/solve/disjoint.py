@@ -1,8 +1,9 @@
-"""Object shapes that exclude each other, as the alternatives of a tagged union do.
+"""Detection of object shapes that exclude each other, such as the alternatives of a tagged union.
 
-`oneOf` says of each alternative that the others fail. Where a property that must be there cannot have a value that
-suits two alternatives, that goes without saying; leaving it out spares the graph of the object all nodes that would
-tell how an alternative fails.
+An object shape is the assertion of `properties`, `required` and similar keywords. `oneOf` requires of each alternative
+that all others fail. Two alternatives exclude each other if they require a common property, and no value of this
+property satisfies both. Then the conditions that the others fail can be dropped, and the object's graph needs fewer
+nodes.
 """
 
 from __future__ import annotations
@@ -14,14 +15,26 @@ from grammar_workers.memo import memoized
 
 
 class Disjointness:
-    """Exclusions between the formulas of one pool. All answers are on the safe side: no means not recognised."""
+    """Simplifier of formulas that detects which atoms (single assertions) exclude each other. It may miss exclusions.
+
+    Args:
+        pool: Table of all formulas.
+    """
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
 
     def simplify(self, formula: FormulaId, given: tuple[FormulaId, ...] = ()) -> FormulaId:
-        """A formula resolved for objects, less what follows from the shapes beside it (and `given`)."""
-        # What excludes nothing of a formula makes no difference to it: parts that are shared are looked at once.
+        """Return an equivalent formula without operands that other operands already decide.
+
+        An operand is removed if object shapes that are joined to it by "and" make it always true or always false. An
+        object shape is the assertion of `properties`, `required` and similar keywords.
+
+        Args:
+            formula: Number of a formula that is resolved (reduced to values of one type) for objects.
+            given: Numbers of further formulas of object shapes that are known to be true.
+        """
+        # Atoms that exclude nothing in a formula are dropped, so that a shared part is simplified only once.
         return self._simplify(formula, self._concerning(formula, given))
 
     @memoized
@@ -42,15 +55,12 @@ class Disjointness:
         return pool.all_of(parts)
 
     def _concerning(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> tuple[FormulaId, ...]:
-        """Those of `given` that exclude some atom of `formula`."""
+        """Return those of `given` that exclude some atom of `formula`."""
         if not given:
             return ()
         atoms = self._pool.atoms(formula)
         self._pool.spend(1 + len(atoms) * len(given))
-        return tuple([other for other in given if any(self._exclude_each_other(atom, other) for atom in atoms)])
-
-    def _exclude_each_other(self, first: FormulaId, second: FormulaId) -> bool:
-        return self._are_exclusive(min(first, second), max(first, second))
+        return tuple([other for other in given if any(self._are_exclusive(*sorted((atom, other))) for atom in atoms)])
 
     @memoized
     def _are_exclusive(self, first: FormulaId, second: FormulaId) -> bool:
@@ -64,11 +74,11 @@ class Disjointness:
 
     @memoized
     def _is_impossible(self, formula: FormulaId) -> bool:
-        """True if no value satisfies the formula: every type is excluded, or is left with no listed text."""
+        """Return whether the formula excludes every type or leaves it without a listed text."""
         try:
             return all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
         except InvalidSpecificationError:
-            # References in a circle are reported if the pushdown automaton needs them.
+            # A cycle of references is reported later, if the pushdown automaton needs the references.
             return False
 
     def _is_empty(self, resolved: FormulaId) -> bool:
@@ -81,7 +91,7 @@ class Disjointness:
 
 
 def _asked(shape: ObjectShape, name: str) -> FormulaId:
-    """The formula that a shape surely asks of a property; TRUE where a pattern could match its name."""
+    """Return the formula that a shape certainly requires of a property; TRUE if a pattern could match its name."""
     declared = dict(shape.properties).get(name)
     if declared is not None:
         return declared

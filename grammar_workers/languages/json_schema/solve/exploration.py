@@ -1,4 +1,8 @@
-"""The part of a derivative graph that is reached from its start, over parts that exist or are passed over."""
+"""Exploration of the derivative graph of an array or object, from its start node.
+
+A *node* of this graph has the formulas that are undecided after some items or properties. A *move* reads one more item
+or property. Exploration follows the moves for which values exist, and the skipping of optional names.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,19 @@ from grammar_workers.languages.json_schema.solve.derivatives import Demand, Deri
 
 
 class Exploration:
-    """The nodes that have been reached, each with its moves in order, from the lowest position where it is entered.
+    """The nodes of a derivative graph that have been reached, each with its moves.
 
-    Parts gain labels while demands are solved: `go_on` follows those that are new since the last time.
+    A node has the formulas that are undecided after some items or properties. A move reads one more item or property.
+    If a node is entered at several positions, its moves from the lowest of these positions on are kept.
+
+    The values of a move satisfy a demand (formula). While the solver runs, it finds further labels (truth values of
+    tested formulas) of these values. `go_on` follows the labels that are new since its last call.
+
+    Args:
+        container: The graph of the arrays or of the objects of one demand.
+
+    Attributes:
+        moves: Node -> its moves in order. Each move has the targets found so far.
     """
 
     def __init__(self, container: DerivativeGraph) -> None:
@@ -23,12 +37,22 @@ class Exploration:
         self._enter(container.start, 0)
 
     def go_on(self, ask: Callable[[Demand], Set[Label]], spend: Callable[[int], None]) -> None:
-        """Follow all labels that there are by now; `ask` finds those of a demand, `spend` counts steps."""
+        """Follow all labels that have been found for demands so far, and update `moves`.
+
+        A demand is a formula that a value must satisfy. A label is the tuple of the truth values of further formulas
+        that are tested on the value. TooManyOrdersError is raised if an object with properties in any order has too
+        many nodes.
+
+        Args:
+            ask: Function that returns the labels that have been found for a demand so far.
+            spend: Function that counts steps of work. It may raise LimitExceededError.
+        """
         for node, moves in list(self.moves.items()):
             for move in moves:
                 self._follow(node, move, ask(move.demand))
         container = self._container
-        cost = 4 * container.width
+        # The cost of one move is proportional to the number of atoms.
+        cost = 4 * len(container.atoms)
         while self._pending:
             node, first = self._pending.pop()
             stop = self._entered.get(node)

@@ -1,8 +1,8 @@
-"""Property names as an object tells them apart: the declared ones, and classes of undeclared ones.
+"""Classes of the property names of an object: the declared names, and groups of undeclared ones.
 
-Two undeclared names are of one class when they pass the same tests: patterns of `patternProperties`, and schemas of
-`propertyNames`. With `{"properties": {"id": ...}, "patternProperties": {"^x-": ...}}` there are the declared name
-`id`, class 0 of the names that no pattern matches, and class 1 of those that begin with `x-`.
+Two undeclared names are in one class if they pass the same tests: patterns of `patternProperties`, and schemas of
+`propertyNames`. For example, `{"properties": {"id": ...}, "patternProperties": {"^x-": ...}}` has the declared name
+`id`. Class 0 has the names that no pattern matches, and class 1 the names that begin with `x-`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,27 @@ _MOST_FEW = 32
 
 
 class NameClasses:
-    """The names of one object, declared or not, by the tests of its `assertions`.
+    """The names of the properties of one object: the declared names, and classes of undeclared names.
 
-    `classes` has the tests that each class of undeclared names passes. Where these differ, `automaton` labels a
-    declared name `len(classes) + 1 + index` and others 1 + class; it is None where there is one class alone. Names
-    that may not come, or that the vocabulary cannot write, are in no class, nor are names that a pattern matches in one
-    dialect alone: declared ones among them are `disputed`, and not generated either.
+    A class has the undeclared names that pass the same tests: patterns of `patternProperties`, and formulas of
+    `propertyNames`. These names are in no class:
+
+    - names that are not permitted,
+    - names that the vocabulary cannot encode,
+    - names that a pattern matches in only one dialect of regular expressions (ECMA-262 or Python).
+
+    Args:
+        names: The declared names, in order.
+        assertions: The assertions about the object, which contain the tests.
+        strings: Compiles the tests. It also has the permitted strings and a cache of classes.
+
+    Attributes:
+        names: The argument `names`.
+        classes: For each class, the tests that its names pass.
+        automaton: The automaton of all names that can be generated. It accepts names of class c with label 1 + c, and
+            the declared name with index i with label `len(classes) + 1 + i`. None if no test divides the undeclared
+            names, and all names are permitted.
+        disputed: Declared names that a pattern matches in only one dialect. They are not generated.
     """
 
     def __init__(self, names: tuple[str, ...], assertions: Sequence[Assertion], strings: Strings) -> None:
@@ -42,7 +57,7 @@ class NameClasses:
         formulas = dict.fromkeys(test.names for test in assertions if isinstance(test, PropertyNames))
         shapes = [shape for shape in assertions if isinstance(shape, ObjectShape)]
         patterns = dict.fromkeys(source for shape in shapes for source, _ in shape.patterns)
-        # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
+        # The dialects disagree whether a name satisfies `propertyNames` only if they disagree about a pattern in it.
         judging = [source for formula in formulas for source in _patterns(strings.pool, formula)]
         patterns |= dict.fromkeys(source for source in judging if strings.doubtful(source))
         self._tests: dict[NameTest, Dfa] = {source: strings.pattern(source) for source in patterns}
@@ -53,7 +68,7 @@ class NameClasses:
         self.disputed = [
             n for n in names if any(found.classify(n) and not test.classify(n) for test, found in disputed)
         ]
-        # A test that every name passes tells no names apart.
+        # A test that every name passes distinguishes no names.
         passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
         deciding = [test for test in self._tests if test not in passed]
         self.classes: list[frozenset[NameTest]] = [passed]
@@ -66,22 +81,35 @@ class NameClasses:
             self.classes = [passed | matched for matched in classes] if passed else classes
 
     def matches(self, part: int, test: NameTest) -> bool:
-        """True if a declared name (by its index) or the names of class -1 - `part` pass a test."""
+        """Return whether the names of a property pass a test.
+
+        Args:
+            part: The property: index of a declared name, or -1 - c for the undeclared names of class c.
+            test: Regular expression of `patternProperties`, or number of the formula of `propertyNames`.
+        """
         if part < 0:
             return test in self.classes[-1 - part]
         return bool(self._tests[test].classify(self.names[part]))
 
     @memoized
     def size(self, number: int) -> Size:
-        """How many names a class has, at least ENOUGH for any number of them."""
+        """Return the number of undeclared names in a class. It is at least ENOUGH (2**62) if the number is unlimited.
+
+        Args:
+            number: Number of the class, from 0.
+        """
         return Size(ENOUGH, False) if self.automaton is None else count_texts(self.automaton, {1 + number})
 
     def few_names(self, most: int) -> list[str]:
-        """The names of the classes that have at most `most` of them, and at most 32."""
+        """Return the undeclared names of all small classes, ordered by class and then by name.
+
+        Args:
+            most: A class is small if it has at most this number of names, and at most 32.
+        """
         found: list[str] = []
         for number in range(len(self.classes)):
             size = self.size(number)
-            # What has not been counted to its end may be without one.
+            # If counting has stopped early, the class may be infinite.
             if self.automaton is not None and size.exact and size.least <= min(most, _MOST_FEW):
                 found += _texts(self.automaton, 1 + number)
         return found
@@ -115,13 +143,13 @@ class NameClasses:
 
 
 def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
-    """The patterns by which a formula judges strings."""
+    """Return the patterns that decide whether a string satisfies a formula."""
     atoms = map(pool.assertion, pool.atoms(pool.resolve(formula, JsonType.STRING)))
     return [atom.pattern for atom in atoms if isinstance(atom, StringPattern)]
 
 
 def _texts(automaton: Dfa, label: int) -> list[str]:
-    """The texts with a label, of which there are few, in order."""
+    """Return the texts with one label, sorted. There must be few of them."""
     pending = [("", 0)]
     found = []
     for text, state in pending:

@@ -1,6 +1,6 @@
-"""Automata over the decimal spelling of JSON numbers: the grammars of numbers, and comparisons with a bound.
+"""Automata over the decimal text of JSON numbers: the syntax of numbers, and comparisons with a bound.
 
-All are automata over whole number texts; comparisons read plain decimals (no exponent) and are mathematically exact.
+All automata read the whole text of a number. Comparisons read numbers without exponent, and are mathematically exact.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.options import Limits
 
+# Largest number of digits before the point; there is no limit after it.
+#
+# A number without exponent is then a finite double.
 MAX_DIGITS = 308
-"""The most digits before the point; after it there is no limit. A number without exponent is so a finite double."""
+# Number of digits before the point by which MAX_DIGITS is reduced if an exponent follows.
+#
+# An exponent shifts the point by at most as many places.
 PLACES_OF_EXPONENT = 99
-"""As many digits fewer may stand before the point where an exponent follows, which adds so many places at most."""
+# The parts of a number, by what has been read: no point and no exponent mark, a point, an exponent mark.
 WHOLE, FRACTION, EXPONENT = range(3)
-"""The parts of a number, by what has been read: no point and no exponent mark, a point, an exponent mark."""
 _PART_AFTER = {".": FRACTION, "e": EXPONENT, "E": EXPONENT}
 
 _STARTS = (0, *map(ord, "-./0123456789:"))
+# The letters of comparisons: a minus sign, a point and each digit.
 _LETTER_AT = (-1, 0, 1, -1, *range(2, 12), -1)
-"""The letters of comparisons: a minus sign, a point and each digit."""
 _PLAIN = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"
 # Up to 209 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
 _LARGEST = r"1(\.([0-6][0-9]*|7|7[0-8][0-9]*|79([0-6][0-9]*)?|7976931348623157))?[eE]\+?308"
@@ -42,27 +46,31 @@ _ANY = (
 
 @functools.cache
 def any_number() -> Dfa:
-    """Every JSON number that is a finite double, with or without an exponent."""
+    """Return the DFA of all JSON numbers that are finite doubles, with or without exponent."""
     return compile_regex(_ANY, search=False, limits=Limits())
 
 
 @functools.cache
 def plain_number() -> Dfa:
-    """Numbers without an exponent."""
+    """Return the DFA of the JSON numbers that are written without exponent, of any length."""
     return compile_regex(_PLAIN, search=False, limits=Limits())
 
 
 @functools.cache
 def integer() -> Dfa:
-    """Integers without fraction or exponent."""
+    """Return the DFA of the integers that are written without fraction and exponent, -0 included."""
     return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
 
 
 def spellings(labels: Mapping[Decimal, int]) -> Dfa:
-    """Every spelling of these values without an exponent, each with its label: zeros may follow a fraction."""
+    """Return the DFA of all decimal texts of some numbers, without exponent. The texts of 1 are 1, 1.0, 1.00 and so on.
+
+    Args:
+        labels: Number -> positive label with which the DFA accepts all texts of the number.
+    """
     plain = {value: format(value, "f") for value in labels}
     decimals = max((len(text.partition(".")[2]) for text in plain.values()), default=0) + 1
-    # Each value is written with each number of digits.
+    # Each value is written with each possible number of digits after the point.
     budget_of(Limits()).spend(decimals * sum(len(text) + decimals for text in plain.values()) >> 3)
     texts: dict[str, int] = {}
     longest: dict[str, str] = {}
@@ -79,8 +87,17 @@ def spellings(labels: Mapping[Decimal, int]) -> Dfa:
 
 
 def parts_and_costs(automaton: Dfa) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """int64 [parts, classes] each: the part of a number after a character of each class that is read in each part, and
-    how many of the MAX_DIGITS that costs: digits before the point one, an exponent mark PLACES_OF_EXPONENT.
+    """Return the part of a number after each character, and the cost of the character.
+
+    The parts are WHOLE (0, before the point), FRACTION (1) and EXPONENT (2). Costs count against MAX_DIGITS: a digit
+    before the point costs 1, an exponent mark PLACES_OF_EXPONENT, and any other character 0.
+
+    Args:
+        automaton: An automaton over the characters of numbers.
+
+    Returns:
+        Next parts and costs, int64 [parts, classes] each. The first index is the part in which the character is read.
+        The second is the class of the character (column of `automaton.table`).
     """
     characters = [chr(start) for start in automaton.starts]
     parts = np.array([[max(part, _PART_AFTER.get(c, part)) for c in characters] for part in range(3)])
@@ -92,8 +109,17 @@ def parts_and_costs(automaton: Dfa) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 @functools.lru_cache(maxsize=256)
 def digits_needed(automaton: Dfa, label: int | None = None) -> NDArray[np.int64]:
-    """Of the MAX_DIGITS, what the way to acceptance (with `label`) costs at least from each state in each part of a
-    number, int64 [parts, states]; above MAX_DIGITS when there is none.
+    """Return the lowest cost of a path from each state to an accepting state, in digits before the point.
+
+    `parts_and_costs` defines the costs: a digit before the point costs 1, an exponent mark PLACES_OF_EXPONENT.
+
+    Args:
+        automaton: An automaton over the characters of numbers.
+        label: Only accepting states with this label count; None for any label.
+
+    Returns:
+        Costs, int64 [parts, states]. The first index is the part of the number at the state: WHOLE (0, before the
+        point), FRACTION (1) or EXPONENT (2). A cost is above MAX_DIGITS if there is no path.
     """
     parts, costs = parts_and_costs(automaton)
     # The last entry stands for the dead state, which index -1 finds.
@@ -108,31 +134,99 @@ def digits_needed(automaton: Dfa, label: int | None = None) -> NDArray[np.int64]
 
 
 def has_few_digits(text: str) -> bool:
-    """Whether a spelling of a number has at most MAX_DIGITS digits before the point."""
+    """Return whether the text of a JSON number has at most MAX_DIGITS digits before the point."""
     return len(re.split("[.eE]", text.removeprefix("-"))[0]) <= MAX_DIGITS
+
+
+class _Reading(NamedTuple):
+    """State of a comparison: how much of a number has been read, and how it compares with the bound so far.
+
+    Attributes:
+        negative: True after a minus sign.
+        fraction: True after the point.
+        digits: Number of digits in the current part, counted as far as it matters.
+        order: -1, 0 or 1 for the digits read so far: below, equal to or above those of |bound|.
+        zero: True if the integer part is a single 0, so that no digit may follow.
+    """
+
+    negative: bool = False
+    fraction: bool = False
+    digits: int = 0
+    order: int = 0
+    zero: bool = False
 
 
 @remembered(maxsize=4096)
 def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> Dfa:
-    """The plain decimals x with x < bound, x = bound or x > bound, whichever are wanted. -0 equals 0."""
-    comparison = _Comparison(bound)
+    """Return the automaton of the numbers without exponent that are below, equal to or above a bound, as selected.
+
+    For example, `less` and `equal` together select the numbers up to the bound. -0 equals 0.
+
+    Args:
+        bound: The bound, of any size and precision.
+        less: True if numbers below the bound are accepted.
+        equal: True if numbers equal to the bound are accepted.
+        greater: True if numbers above the bound are accepted.
+    """
+    # Not by `abs`, which rounds to the digits of a context.
+    whole, _, fraction = format(bound.copy_abs(), "f").partition(".")
+    parts = [list(map(int, whole.lstrip("0") or "0")), list(map(int, fraction.rstrip("0")))]
+
+    def expected_of(state: _Reading) -> list[int]:
+        """Return the digits of |bound| in the current part; none if the sign decides."""
+        return parts[state.fraction] if not bound or state.negative == (bound < 0) else []
+
+    def order_of(state: _Reading) -> int:
+        """Compare what has been read with |bound| up to the same part. Of two integer parts, the longer is larger."""
+        missing = len(expected_of(state)) - state.digits
+        if state.fraction:
+            return state.order or -(missing > 0)
+        return (missing < 0) - (missing > 0) or state.order
+
+    def following(state: _Reading) -> list[_Reading | None]:
+        minus = _Reading(negative=True) if state == _Reading() else None
+        point = None
+        if state.digits and not state.fraction:
+            point = _Reading(state.negative, True, order=order_of(state))
+        if state.zero:
+            return [minus, point, *[None] * 10]
+        expected = expected_of(state)
+        # Once the order is decided in the fraction, it only matters whether there is a digit at all.
+        seen = 0 if state.fraction and state.order else min(state.digits, len(expected))
+        equal = state._replace(digits=seen + 1)
+        digits = [equal] * 10
+        if not state.order and (state.fraction or seen < len(expected)):
+            digit = expected[seen] if seen < len(expected) else 0
+            digits = [equal._replace(order=-1)] * digit + [equal] + [equal._replace(order=1)] * (9 - digit)
+        if not state.digits and not state.fraction:
+            digits[0] = digits[0]._replace(zero=True)
+        return [minus, point, *digits]
 
     def accepts(state: _Reading) -> int:
-        order = comparison.verdict(state)
-        return int(order is not None and (less, equal, greater)[order + 1])
+        order = order_of(state) or -(not state.fraction and bool(parts[1]))
+        return int(state.digits > 0 and (less, equal, greater)[1 - order if state.negative else 1 + order])
 
-    return minimize(explore(_Reading(), comparison.following, accepts, _STARTS, _LETTER_AT))
+    return minimize(explore(_Reading(), following, accepts, _STARTS, _LETTER_AT))
 
 
+# State of a division: fraction digits read, remainder, may a digit follow, is there a digit in this part.
+#
+# Before the point, the number of fraction digits is -1; at the start of the number it is -2.
 _Remainder: TypeAlias = tuple[int, int, bool, bool]
-"""Places of the fraction read (-1 before the point), remainder, whether a digit may follow, and has in this part."""
 
 
 @remembered(maxsize=1024)
 def multiple_of(divisor: Decimal, limits: Limits) -> Dfa:
-    """The plain decimals that are a multiple of `divisor` (positive), by remainders, digit for digit.
+    """Return the automaton of the numbers without exponent that are integer multiples of `divisor`.
 
-    Raises LimitExceededError when the divisor has too many remainders.
+    Its states are the remainders of a division by the divisor.
+
+    Args:
+        divisor: A positive number.
+        limits: `max_regex_states` limits the number of states.
+
+    Raises:
+        LimitExceededError: The automaton would need too many states.
     """
     whole, _, fraction = format(divisor, "f").partition(".")
     places = len(fraction.rstrip("0"))
@@ -159,91 +253,3 @@ def multiple_of(divisor: Decimal, limits: Limits) -> Dfa:
 
     start = (-2, 0, True, False)
     return minimize(explore(start, following, accepts, _STARTS, _LETTER_AT))
-
-
-class _Reading(NamedTuple):
-    """A state of the comparison: how much of a number has been read, and how it compares so far with the bound.
-
-    `digits` counts the digits of the current part, up to where counting stops mattering; `zero` tells that the integer
-    part is a single 0, so that no digit may follow; `order` is -1, 0 or 1 for the digits read so far.
-    """
-
-    negative: bool = False
-    fraction: bool = False
-    digits: int = 0
-    zero: bool = False
-    order: int = 0
-
-
-class _Comparison:
-    """Digit by digit comparison with |bound|: by length, then lexicographically, then the fraction."""
-
-    def __init__(self, bound: Decimal) -> None:
-        self._negative = bound < 0
-        self._is_zero = bound == 0
-        # Not by `abs`, which rounds to the digits of a context.
-        whole, _, fraction = format(bound.copy_abs(), "f").partition(".")
-        self._whole = list(map(int, whole.lstrip("0") or "0"))
-        self._fraction = list(map(int, fraction.rstrip("0")))
-
-    def following(self, state: _Reading) -> list[_Reading | None]:
-        """The states after a minus sign, a point and each digit."""
-        if state.fraction:
-            return [None, None, *self._in_fraction(state)]
-        minus = _Reading(negative=True) if state == _Reading() else None
-        if state.digits == 0:
-            return [minus, None, *self._in_whole(state)]
-        point = _Reading(negative=state.negative, fraction=True, order=self._after_whole(state))
-        return [minus, point, *([None] * 10 if state.zero else self._in_whole(state))]
-
-    def _sign_decides(self, state: _Reading) -> bool:
-        return not self._is_zero and state.negative != self._negative
-
-    def _in_whole(self, state: _Reading) -> list[_Reading]:
-        index = state.digits
-        if self._sign_decides(state):
-            after = _Reading(state.negative, False, 1, False, 1)
-        else:
-            after = _Reading(state.negative, False, min(index + 1, len(self._whole) + 1), False, state.order)
-        digits = [after] * 10
-        if after.order == 0 and index < len(self._whole):
-            digits = _by_order(self._whole[index], after._replace(order=-1), after, after._replace(order=1))
-        if index == 0:
-            digits[0] = digits[0]._replace(zero=True)
-        return digits
-
-    def _after_whole(self, state: _Reading) -> int:
-        """How the whole parts compare once all digits are read: the longer one is larger."""
-        if self._sign_decides(state):
-            return 1
-        by_length = (state.digits > len(self._whole)) - (state.digits < len(self._whole))
-        return by_length or state.order
-
-    def _in_fraction(self, state: _Reading) -> list[_Reading]:
-        index = state.digits
-        # Once decided, only whether there is a digit at all still matters.
-        below, above = [_Reading(state.negative, True, 1, False, order) for order in (-1, 1)]
-        if state.order:
-            return [below if state.order < 0 else above] * 10
-        equal = _Reading(state.negative, True, min(index + 1, len(self._fraction) + 1), False, 0)
-        return _by_order(self._fraction[index] if index < len(self._fraction) else 0, below, equal, above)
-
-    def verdict(self, state: _Reading) -> int | None:
-        """-1, 0 or 1 as the number read compares with the bound; None where a number may not end."""
-        if state.digits == 0:
-            return None
-        if not state.fraction:
-            order = self._after_whole(state)
-            if order == 0 and self._fraction:
-                order = -1
-        else:
-            order = -1 if state.order == 0 and state.digits < len(self._fraction) else state.order
-        if state.negative:
-            # -m against the bound b: above every negative bound's mirror image, below every positive bound.
-            return -order if self._negative or self._is_zero else -1
-        return 1 if self._negative else order
-
-
-def _by_order(expected: int, below: _Reading, equal: _Reading, above: _Reading) -> list[_Reading]:
-    """The states after each digit, as it compares with the expected one."""
-    return [below] * expected + [equal] + [above] * (9 - expected)

@@ -1,6 +1,8 @@
-"""Objects: properties in declared order, undeclared ones last, told apart by what their names match.
+"""Derivative graphs of objects: declared properties in declared order, then undeclared ones.
 
-`any_order` has those whose properties come in any order.
+A *node* of the graph has the formulas that are undecided after some properties. A *move* reads one more property.
+Undeclared properties are distinguished by the tests that their names pass. `any_order` has the objects whose properties
+come in any order.
 """
 
 from __future__ import annotations
@@ -35,41 +37,61 @@ from grammar_workers.languages.json_schema.solve.sizes import ENOUGH
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.memo import memoized
 
+# Largest number of properties that nodes count.
 _MAX_UNROLLED = 1000
-"""The most numbers of properties that are told apart."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlainObject:
-    """An object about which nothing is left to decide but which property comes next.
+    """Objects in which each property has one fixed demand (formula for its value). Only the names are left to choose.
 
-    `properties` (name, demand) in declared order, a demand per class of undeclared names, the indices of required ones.
+    Attributes:
+        properties: Demand of the value of each declared name, in declared order.
+        classes: Demand of the value for each class of undeclared names (`NameClasses`), by class number.
+        required: Indices of the required names in `properties`, ascending.
     """
 
-    properties: tuple[tuple[str, Demand], ...]
+    properties: tuple[Demand, ...]
     classes: tuple[Demand, ...]
     required: tuple[int, ...]
 
+    @property
+    def children(self) -> tuple[Demand, ...]:
+        """Demands of the values of all properties."""
+        return self.classes + self.properties
+
 
 class Objects(DerivativeGraph):
-    """The objects of one demand, in declared order: that in which the parts of the schema first name the properties.
+    """Graph of the objects of one demand (formula for a value), with properties in declared order.
 
-    Part i of a move is declared property i, part -1 - c an undeclared property of class c (`NameClasses`).
+    A node has the formulas that are undecided after some properties. Names are declared in the order in which the
+    formulas first mention them. A *part* is the number of a property: part i is declared property i, and part -1 - c is
+    an undeclared property whose name is in class c (`NameClasses`).
+
+    Args:
+        pool: Table of all formulas.
+        formulas: The demanded formula, then the tested ones, all resolved (reduced to values of one type) for objects.
+        strings: The languages of strings, for property names.
+        distinct: True to require unique undeclared names if a formula counts properties.
+
+    Attributes:
+        names: The declared names in declared order.
+        name_classes: The classes of undeclared names.
+        is_distinct: True if undeclared names must be unique, so that each of them counts.
+        has_doubts: True if objects are excluded because it is not certain that they satisfy the formulas.
     """
 
     def __init__(
         self, pool: FormulaPool, formulas: tuple[FormulaId, ...], strings: Strings, *, distinct: bool = False
     ) -> None:
         self.is_distinct = distinct and _hinges_on_counts(pool, formulas)
-        """True if undeclared names must differ from each other, so that each counts."""
-        # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
+        # If undeclared names may repeat, a formula that is not certainly true need not be certainly false.
         asked_of = [] if self.is_distinct else list(enumerate(formulas[1:]))
         uncertain = [index for index, asked in asked_of if _is_uncertain(pool, asked)]
         super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
         self._label_size = len(formulas) - 1
         self._uncertain = list(enumerate(uncertain, self._label_size))
         self.has_doubts = False
-        """True if something is left out because it is not certain how many undeclared properties there are."""
         assertions = {atom: pool.assertion(atom) for atom in self.atoms}
         self._shapes = {atom: shape for atom, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self._has_counts = any(isinstance(assertion, PropertyCount) for assertion in assertions.values())
@@ -89,7 +111,12 @@ class Objects(DerivativeGraph):
 
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
-        """The names that the formulas mention, in declared order; those that are only required come last."""
+        """Return the names that formulas about objects declare, in declared order, then names that they only require.
+
+        Args:
+            pool: Table of all formulas.
+            formulas: Numbers of formulas that are resolved (reduced to values of one type) for objects.
+        """
         shapes = [shape for atom in pool.atoms(*formulas) if isinstance(shape := pool.assertion(atom), ObjectShape)]
         declared = dict.fromkeys(name for shape in shapes for name, _ in shape.properties)
         declared.update(dict.fromkeys(name for shape in shapes for name in shape.required))
@@ -97,28 +124,30 @@ class Objects(DerivativeGraph):
 
     @property
     def class_count(self) -> int:
-        """The number of classes of undeclared names."""
+        """Number of classes of undeclared names (`NameClasses`)."""
         return len(self.name_classes.classes)
 
     @functools.cached_property
     def plain(self) -> PlainObject:
-        """The object as a plain one; only where `is_plain`."""
+        """Demands (formulas) of all properties. Only valid if `is_plain` is true: each property has one demand."""
         required = {index for indices in self._required.values() for index in indices}
         return PlainObject(
-            tuple(
-                (name, Demand(FALSE) if index in self._unusable else self._every(self._asked, index))
-                for index, name in enumerate(self.names)
-            ),
-            tuple(self._every(self._asked, -1 - c) for c in range(self.class_count)),
+            tuple(Demand(FALSE) if i in self._unusable else self._plain_demand(i) for i in range(len(self.names))),
+            tuple(self._plain_demand(-1 - number) for number in range(self.class_count)),
             tuple(sorted(required)),
         )
 
-    def formula_of(self, index: int) -> FormulaId:
-        """What a plain object asks of the declared property, as its schema has it."""
-        return self._formula_of_every(self._asked, index)
-
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
-        """It stands for the positions up to the first name that cannot be passed over without changing a formula."""
+        """Return the node (undecided formulas and counts) for a position among the declared names.
+
+        The node also covers the later positions up to the first name that a formula requires. Skipping the names before
+        the required one changes no formula.
+
+        Args:
+            formulas: The undecided formulas: the demanded one, then the tested ones.
+            position: Index of the next declared name, 0 to len(names).
+            counts: Counts of the properties read so far.
+        """
         return super().node(formulas, self._last(formulas, position), counts)
 
     def _last(self, formulas: tuple[FormulaId, ...], position: int) -> int:
@@ -127,12 +156,20 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _ends(self, formulas: tuple[FormulaId, ...]) -> list[int]:
-        """The positions of names that some shape requires, in order, and the position behind all names."""
+        """Return the positions of the names that some shape requires, in order, and the position after all names."""
         atoms = {self.pool.split(literal)[0] for literal in self._literals(formulas)}
         required = {index for atom in atoms for index in self._required.get(atom, ())}
         return [*sorted(required), len(self.names)]
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        """Yield the moves (each reads one property): declared names, then undeclared ones if no later name is required.
+
+        Args:
+            node: Node (undecided formulas and counts) before the property.
+            first: Index of the first declared name to consider.
+            stop: Index at which the node was entered before. Moves from this index on, and moves over undeclared names,
+                are omitted. None if the node was not entered before.
+        """
         many = len(self.names)
         declared = range(first, min(many, node.last + 1) if stop is None else stop)
         moves = (self._move(node, part, part + 1, self._counted(node, part)) for part in declared)
@@ -145,7 +182,7 @@ class Objects(DerivativeGraph):
         return filter(None, (self._move(node, part, node.last, self._counted(node, part)) for part in undeclared))
 
     def skip(self, node: Node) -> Node | None:
-        """The node once the declared name at the last position has been passed over; None where it is required."""
+        """Return the node after skipping the last declared name that `node` covers. None if it must not be skipped."""
         position = node.last
         if position == len(self.names):
             return None
@@ -153,13 +190,20 @@ class Objects(DerivativeGraph):
         return None if formulas[0] == FALSE else self.node(formulas, position + 1, node.counts)
 
     def label_at(self, node: Node) -> Label | None:
-        """As where all later names have been passed over, which is what closing does with them."""
+        """Return the label (truth values of the tested formulas) of an object that closes at `node`.
+
+        All later declared names are skipped.
+
+        Returns:
+            The label. None if the object may not close, or if a truth value is uncertain because undeclared names may
+            repeat.
+        """
         passed = [node]
         while passed[-1] not in self._labels_at:
             skipped = self.skip(passed[-1])
             if skipped is None:
                 last = passed[-1]
-                # Where a name cannot be passed over, the container cannot end either.
+                # Where a name cannot be skipped, the container cannot end.
                 self._labels_at[last] = None if last.last < len(self.names) else self._certain_label(last)
             else:
                 passed.append(skipped)
@@ -168,7 +212,7 @@ class Objects(DerivativeGraph):
         return label
 
     def _certain_label(self, node: Node) -> Label | None:
-        """None, too, where it is not certain what the object satisfies: that is not generated."""
+        """Return the label; None also if it is uncertain. Such an object is not generated."""
         truths = super().label_at(node)
         if truths is None:
             return None
@@ -184,7 +228,7 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _asked(self, atom: FormulaId, part: int) -> FormulaId:
-        """The formula that a shape or a test of names asks of the value of a property."""
+        """Return the formula that a shape, or a test of names, requires of the value of a property."""
         assertion = self.pool.assertion(atom)
         if isinstance(assertion, PropertyNames):
             return TRUE if self.name_classes.matches(part, assertion.names) else FALSE
@@ -202,13 +246,16 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _asking(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
-        """The atoms of `formulas` that ask something of properties, those of broken shapes included."""
+        """Return the atoms of `formulas` that require something of properties, those of broken shapes included."""
         named = self.pool.atoms(*formulas)
         broken = [found.atom for atom in named if isinstance(found := self.pool.assertion(atom), Broken)]
         return [atom for atom in (*named, *broken) if atom in self._open_atoms]
 
     def _move(self, node: Node, part: int, entry: int, counts: Counts) -> Move | None:
-        """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
+        """Return the move over a part.
+
+        Most properties concern only conjuncts that stay as they are: no formula needs to be rewritten for them.
+        """
         if part in self._unusable:
             return None
         mere, concerned = self._mere_conjuncts(node.formulas)
@@ -219,12 +266,12 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _conjunction_of(self, atoms: tuple[FormulaId, ...], part: int) -> Demand:
-        """The demand of all of these atoms together on the value of a part."""
+        """Return the demand of all these atoms together on the value of a part."""
         return Demand(self.pool.canonical(self.pool.all_of(self._asked(atom, part) for atom in atoms)))
 
     @memoized
     def _mere_conjuncts(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[int]]:
-        """The open atoms that are mere conjuncts of the demanded formula, and the parts that concern other atoms."""
+        """Return the conjuncts of the demanded formula about properties, and the parts that concern other atoms."""
         conjuncts = self._open_atoms.intersection(self.pool.conjuncts(formulas[0]))
         literals = self._literals(formulas)
         others = {self.pool.split(literal)[0] for literal in literals if literal not in conjuncts}
@@ -233,7 +280,7 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _concerned(self, atom: FormulaId) -> frozenset[int]:
-        """The parts of which an atom asks something, or all if reading any of them may change it."""
+        """Return the parts of which an atom requires something; all parts if reading any of them may change it."""
         if atom not in self._open_atoms:
             return self._all_parts
         shape = self._shapes.get(atom)
@@ -245,7 +292,7 @@ class Objects(DerivativeGraph):
         if shape is not None and not shape.patterns and shape.additional == TRUE:
             return frozenset(parts).difference(free)
         if not free:
-            # Mostly one and the same set: thousands of shapes must not have one of thousands of parts each.
+            # A shared set: thousands of shapes must not each hold a set of thousands of parts.
             return self._all_parts
         self.pool.spend(len(self._all_parts))
         return self._all_parts.difference(free)
@@ -253,8 +300,7 @@ class Objects(DerivativeGraph):
     def _derivative(self, literal: FormulaId, part: int, counts: Counts) -> Derivative:
         if not self._has_counts:
             return self._uncounted_derivative(literal, part)
-        atom, positive = self.pool.split(literal)
-        count = self.pool.assertion(atom)
+        atom, positive, count = self.pool.asserted(literal)
         if not isinstance(count, PropertyCount):
             return self._uncounted_derivative(literal, part)
         exceeded = count.maximum is not None and counts.certain > count.maximum
@@ -265,13 +311,12 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _uncounted_derivative(self, literal: FormulaId, part: int) -> Derivative:
-        """The derivative of a literal that no count decides: it depends on the part alone."""
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        """Return the derivative of a literal that is not about counts: it depends only on the part."""
+        atom, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, Broken):
             asked = self._asked(assertion.atom, part) if part < 0 else TRUE
             if asked == TRUE:
-                # What keeps to the shape under every value has another name than what has broken it.
+                # Every value of this name satisfies the shape, so another name has violated it.
                 return Derivative(TRUE, literal, literal)
             self.has_doubts |= asked != FALSE
             return Derivative(asked, FALSE, literal)
@@ -284,13 +329,9 @@ class Objects(DerivativeGraph):
 
     @memoized
     def _without(self, formula: FormulaId, index: int) -> FormulaId:
-        """The formula that is left when a declared name is passed over: whatever requires it can no longer hold."""
-        changes = {}
-        for literal in self.pool.literals(formula):
-            atom, positive = self.pool.split(literal)
-            if index in self._required.get(atom, ()):
-                changes[literal] = FALSE if positive else TRUE
-        return self.pool.rewrite(formula, changes)
+        """Return what remains of a formula after a declared name is skipped: no atom that requires it is true."""
+        required = [atom for atom in self.pool.atoms(formula) if index in self._required.get(atom, ())]
+        return self.pool.substitute(formula, dict.fromkeys(required, FALSE))
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -307,7 +348,7 @@ class Objects(DerivativeGraph):
         return max(bounds)
 
     def _counted(self, node: Node, part: int) -> Counts:
-        """The counts after one more property. Of undeclared names that may repeat, the first alone surely counts."""
+        """Return the counts after one more property. Of undeclared names that may repeat, only one certainly counts."""
         counts, horizon = node.counts, self._horizon
         if not horizon:
             return counts
@@ -316,36 +357,41 @@ class Objects(DerivativeGraph):
         return Counts(min(certain, horizon), min(counts.total + 1, horizon), undeclared, counts.seen)
 
     def _holds_at_end(self, literal: FormulaId, node: Node) -> bool:
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        _, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, PropertyCount):
-            # A maximum that is exceeded has already become a constant, one that perhaps is has not.
+            # A maximum that is certainly exceeded has already become a constant; one that may be exceeded has not.
             certain, total = node.counts.certain, node.counts.total
             holds = assertion.minimum <= certain if positive else total < assertion.minimum
             too_few = certain < assertion.minimum <= total
             self.has_doubts |= too_few or (not positive and not holds and total > certain)
             return holds
-        # Shapes that require a name which has been passed over have already become constants.
+        # Shapes that require a skipped name have already become constants.
         return positive
 
     def most_properties(self, node: Node) -> int:
-        """How many properties there may be before a node."""
+        """Return the largest number of properties read before a node.
+
+        Args:
+            node: Node of the graph: the formulas that are undecided after these properties.
+
+        Returns:
+            The number. ENOUGH - 1 (2**62 - 1) if the graph does not limit it.
+        """
         return node.counts.total if node.counts.total < self._horizon else ENOUGH - 1
 
 
 def _hinges_on_counts(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> bool:
-    """True if it must be known how many properties there are, not only that there are not too many or none."""
+    """Return whether the number of properties must be known, beyond a maximum and a minimum of one."""
     asked = pool.atoms(*formulas[1:])
     for literal in pool.literals(formulas[0]):
-        atom, positive = pool.split(literal)
-        count = pool.assertion(atom)
+        _, positive, count = pool.asserted(literal)
         if isinstance(count, PropertyCount) and (count.minimum > 1 or not positive):
             return True
     return any(isinstance(pool.assertion(atom), PropertyCount) for atom in asked)
 
 
 def _is_uncertain(pool: FormulaPool, formula: FormulaId) -> bool:
-    """True if undeclared properties of one name may leave open whether an object satisfies a resolved formula."""
+    """Return whether repeated undeclared names may leave the truth of a resolved formula uncertain."""
     for atom in pool.atoms(formula):
         assertion = pool.assertion(atom)
         if isinstance(assertion, PropertyCount):

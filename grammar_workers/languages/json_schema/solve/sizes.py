@@ -1,6 +1,7 @@
-"""How many values there are of a demand, as far as it matters to containers whose parts must differ.
+"""Numbers of values that satisfy a demand (formula), for arrays with unique items and objects with unique names.
 
-Such a container must never get to where another part must come and all that it could be have been used up.
+An array or object of this kind must never reach a state in which another item or name is required, but all possible
+ones have been used.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 if TYPE_CHECKING:
     from grammar_workers.languages.json_schema.solve.solver import Solver
 
+# Stands for more values than fit into any text.
 ENOUGH = 1 << 62
-"""Stands for more values than any text has room for."""
+# Largest number of moves that one count of an automaton's texts follows.
 _MOST_MOVES = 200_000
-"""Of an automaton, in one count."""
 _MOST_DIGITS = 24
 _MOST_TEXTS = 5000
 _STEPS_PER_NUMBER = 8
@@ -32,18 +33,31 @@ _SURROGATES = (0xD800, 0xE000)
 
 
 class NotDistinctError(UnsupportedFeatureError):
-    """Parts of a container should differ in a way that cannot be enforced exactly."""
+    """Unique items of an array, or unique names of an object, cannot be enforced exactly."""
 
 
 class Size(NamedTuple):
-    """At least `least` values; not one more where `exact`."""
+    """Number of values, known exactly or by a lower bound.
+
+    Attributes:
+        least: Lower bound. ENOUGH (2**62) stands for more values than any text can hold.
+        exact: True if there are exactly `least` values.
+    """
 
     least: int
     exact: bool
 
 
 def size_of(solver: Solver, demand: Demand, label: Label | None = None) -> Size:
-    """How many values of a demand there are, with one label or with any. Containers are counted as far as is easy."""
+    """Return the number of values that satisfy a demand.
+
+    For arrays and objects, the result is a lower bound, which may be far too low.
+
+    Args:
+        solver: The solver that has solved `demand`.
+        demand: A formula that a value must satisfy, with formulas to test on the value.
+        label: Truth values that the tested formulas must have; None counts values with any label.
+    """
     return _size(solver, demand, label, set())
 
 
@@ -52,7 +66,7 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
     strings, numbers = solver.strings(demand), solver.numbers(demand)
     wanted = {number for number, found in enumerate(strings.labels, 1) if label in (None, found)}
     if strings.texts is not None:
-        texts = Size(sum(number + 1 in wanted for number in strings.texts.values()), True)
+        texts = Size(sum(number in wanted for number in strings.texts.values()), True)
     elif strings.spans is not None:
         texts = Size(strings.spans.least(*strings.span_lengths), False)
     elif strings.automaton is not None:
@@ -61,7 +75,7 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
         texts = Size(0, True)
     wanted = {number for number, found in enumerate(numbers.labels, 1) if label in (None, found)}
     if numbers.texts is not None:
-        found = Size(len({Decimal(text) for text, number in numbers.texts.items() if number + 1 in wanted}), True)
+        found = Size(len({Decimal(text) for text, number in numbers.texts.items() if number in wanted}), True)
     else:
         found = Size(0, True) if numbers.automaton is None else _count_numbers(numbers.automaton, wanted)
     held = _containers(solver, demand, label, seen)
@@ -72,7 +86,10 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
 
 
 def _containers(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]) -> Size:
-    """Of arrays and objects: those that one part makes different are counted. No demand is looked into twice."""
+    """Return a lower bound of the number of arrays and objects of a demand: those that one part makes different.
+
+    No demand is examined twice.
+    """
     arrays, objects = solver.arrays(demand), solver.objects(demand)
     if arrays is None and objects is None:
         return Size(0, True)
@@ -80,26 +97,21 @@ def _containers(solver: Solver, demand: Demand, label: Label | None, seen: set[D
         return Size(0, False)
     seen.add(demand)
     least = 0
-    if arrays is not None and arrays.is_plain and label in (None, arrays.plain_label):
-        plain = arrays.plain
+    if arrays is not None and arrays.is_plain and label in (None, arrays.plain_label) and solver.exists(arrays):
         longest = solver.longest(arrays)
-        if longest is None or longest >= plain.minimum:
-            first = plain.prefix[0] if plain.prefix else plain.items
-            lengths = ENOUGH if longest is None else longest - plain.minimum + 1
-            least += 1 if longest == 0 else _size(solver, first, None, seen).least
-            if not arrays.is_distinct:
-                least = max(least, lengths)
-    if objects is not None and objects.is_plain and label in (None, objects.plain_label):
-        named = objects.plain
-        if all(solver.satisfiable(named.properties[index][1]) for index in named.required):
-            if any(solver.satisfiable(child) for child in named.classes):
-                return Size(ENOUGH if objects.name_classes.automaton is None else least + 1, False)
-            least += max((_size(solver, child, None, seen).least for _, child in named.properties), default=1)
+        lengths = ENOUGH if longest is None else longest - arrays.plain.minimum + 1
+        least = 1 if longest == 0 else _size(solver, arrays.plain.children[0], None, seen).least
+        if not arrays.is_distinct:
+            least = max(least, lengths)
+    if objects is not None and objects.is_plain and label in (None, objects.plain_label) and solver.exists(objects):
+        if any(map(solver.satisfiable, objects.plain.classes)):
+            return Size(ENOUGH if objects.name_classes.automaton is None else least + 1, False)
+        least += max((_size(solver, child, None, seen).least for child in objects.plain.properties), default=1)
     return Size(least, False)
 
 
 def _count_strings(language: TextLanguage, wanted: Set[int]) -> Size:
-    """The texts of an automaton that have one of these numbers."""
+    """Count the texts of an automaton whose number (index of the label plus 1) is in `wanted`."""
     assert language.automaton is not None
     if not language.is_counted:
         return count_texts(language.automaton, wanted)
@@ -112,7 +124,17 @@ def _count_strings(language: TextLanguage, wanted: Set[int]) -> Size:
 
 
 def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
-    """The texts that an automaton gives one of these labels, of these lengths (inclusive)."""
+    """Return the number of texts that an automaton accepts with given labels and lengths.
+
+    Args:
+        automaton: The automaton. Its accepting states have labels.
+        labels: Labels of accepting states. Texts that are accepted with another label are not counted.
+        lengths: Smallest and largest length in characters, both inclusive.
+
+    Returns:
+        The number. ENOUGH (2**62) and not exact if it is unlimited or very large. A lower bound if counting takes too
+        long.
+    """
     leads = [not labels.isdisjoint(reachable) for reachable in automaton.reachable_labels]
     ends = [*automaton.starts[1:], 0x110000]
     sizes = [
@@ -125,7 +147,7 @@ def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUN
     while counts and length <= lengths[1]:
         if length >= lengths[0]:
             total += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
-        # A text longer than all states are many goes round in a circle: without a bound there are ever more.
+        # A text longer than the number of states passes a cycle, so without a bound there are infinitely many texts.
         if total >= ENOUGH or (length > len(leads) and lengths[1] == UNBOUNDED):
             return Size(ENOUGH, False)
         if moves > _MOST_MOVES:
@@ -143,8 +165,8 @@ def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUN
 
 
 def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
-    """Of the numbers that are integers without an exponent, all up to a length; of others those with few digits."""
-    # Each integer has one text without a sign and without zeros before it.
+    """Count the integers without exponent up to a number of digits; other numbers only if there are few texts."""
+    # Each positive integer has one text: it has no sign and no leading zeros.
     counts = {target: 1 for digit in "123456789" if (target := automaton.read(0, digit)) >= 0}
     integers = 0
     for _ in range(_MOST_DIGITS):

@@ -1,12 +1,14 @@
-"""Which demands have values, and with which labels: the least fixpoint over everything that a root demand can call.
+"""The solver computes which demands have values, and the labels of these values, as a least fixpoint.
 
-A value of a demand exists with a label if a scalar does, or a container all of whose parts exist. Recursive schemas
-make this circular: labels are added until nothing changes, so a recursion that never ends contributes nothing. What is
-left is exactly what can be generated, which is why the pushdown automaton has no dead ends.
+A *demand* (`derivatives.Demand`) is a formula that a value must satisfy, with further formulas to test on the value. A
+*label* is the tuple of the truth values of the tested formulas. An array or object adds a label to its demand only if
+values exist for all its items or properties. Recursive schemas make this definition circular. So the solver adds labels
+until nothing changes; a recursion that never ends contributes no value. The computed labels are exactly the labels of
+the values that can be generated. Therefore the pushdown automaton has no dead ends.
 
     {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
 
-asks of every list that another one is inside of it: nothing ever gives it a label, so it has no values.
+requires another object inside each object. Its demand never gets a label, so it has no values.
 """
 
 from __future__ import annotations
@@ -35,24 +37,39 @@ from grammar_workers.languages.json_schema.solve.text_language import TextLangua
 from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions, Limits
 
+# The texts of null, true and false.
 Constants: TypeAlias = Mapping[JsonType, bytes]
 JSON_CONSTANTS: Constants = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
+# Number of distinct items from which the length of an array counts as unlimited.
 _MOST_COUNTED = 1 << 30
+# Numbers of sets of seen values: the nodes of an array distinguish the first always, and at most the second.
 _FEW_SETS, _MOST_SETS = 32, 800
+# Maximum nesting of evaluations of demands; demands that are nested deeper are queued.
 _MAX_DEPTH = 12
-"""How deep demands are evaluated within each other; deeper ones wait for their turn."""
 
 
 class _OtherOrderError(Exception):
-    """Some object has just been found to need the declared order."""
+    """Signals that an object was just found to need the declared order."""
 
 
 class Solver:
-    """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
+    """Computation of the labels of a root demand, and of all demands on values inside it (method `solve`).
 
-    `distinct`: whether undeclared names may be told apart, where their number matters.
-    `permitted` restricts every string and property name (None: any text). `constants` is how null, true and false are
-    written. Where the vocabulary cannot spell commas or colons, containers hold one part at most, or none.
+    A demand is a formula that a value must satisfy, with further formulas to test. A label is the tuple of the truth
+    values of the tested formulas. If the vocabulary cannot encode commas, arrays and objects have at most one item or
+    property. If it cannot encode colons, objects are empty.
+
+    Args:
+        pool: Table of all formulas.
+        options: `whitespace` and `property_order` are read.
+        limits: Limits of the compilation.
+        spellable: The characters that the vocabulary can encode; None for all.
+        permitted: The language of every string and property name; None for any text.
+        constants: JSON type -> the text of null, true or false.
+        distinct: True to require unique undeclared names if a formula counts properties.
+
+    Attributes:
+        notes: Warnings for the user.
     """
 
     def __init__(
@@ -66,7 +83,7 @@ class Solver:
         *,
         distinct: bool = False,
     ) -> None:
-        # Where white space may vary, it need not be there.
+        # With flexible white space, separators need no space.
         space = " " if options.whitespace == "compact" else ""
         self._comma, self._colon = "," + space, ":" + space
         self.pool = pool
@@ -81,37 +98,46 @@ class Solver:
         self.spelling = Spelling(spellable)
         self.string_languages = Strings(pool, limits, self.spelling, permitted)
         self.number_languages = Numbers(pool, limits, self.spelling)
+        self._steps = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Create anew all that depends on the order of properties in objects."""
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
         self._fresh: list[Demand] = []
-        # Insertion order makes this a queue: demands whose children have gained labels since they were evaluated.
+        # A queue in insertion order: demands whose children have gained labels since the demand was evaluated.
         self._again: dict[Demand, None] = {}
         self._depth = 0
-        self._steps = 0
         self._objects: dict[Demand, Objects | None] = {}
         self._explored: dict[DerivativeGraph, Exploration] = {}
 
     def labels(self, demand: Demand) -> Set[Label]:
-        """The labels with which some value satisfies `demand`; empty when nothing does."""
+        """Return the labels (truth values of the tested formulas) of the values of a demand. Empty if it has no value.
+
+        Args:
+            demand: The solved root demand (formula for a value), or a demand on a value inside it.
+        """
         return self._labels[demand]
 
     def satisfiable(self, demand: Demand) -> bool:
+        """Return whether a value satisfies `demand`, which is the solved root or a demand on a value inside it."""
         return bool(self._labels[demand])
 
     @property
     def has_doubts(self) -> bool:
-        """True if some objects are left out because it is not certain that they satisfy what they should."""
+        """True if objects are excluded because it is not certain that they satisfy the schema."""
         return any(container is not None and container.has_doubts for container in self._objects.values())
 
     @property
     def disputed_names(self) -> list[str]:
-        """Declared names that are not generated, because some pattern matches them in one dialect alone."""
+        """Declared property names that are not generated, because a pattern matches them only in ECMA-262 or Python."""
         found = (container.name_classes.disputed for container in self._objects.values() if container is not None)
         return list(dict.fromkeys(name for names in found for name in names))
 
     @property
     def doubt(self) -> str | None:
-        """Why some objects that may satisfy the schema are left out, and what to change; None where none are."""
+        """Reason why objects that may satisfy the schema are excluded, with advice. None if none are excluded."""
         if self.has_doubts:
             return (
                 "undeclared properties may repeat a name, so their number is not known, nor whether a later one "
@@ -127,24 +153,26 @@ class Solver:
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
     def solve(self, root: Demand) -> None:
-        """Find the labels of `root` and of every demand that it may call."""
+        """Compute the labels of a root demand, and of every demand on an item or property inside its values.
+
+        A label is the tuple of the truth values of the tested formulas. LimitExceededError is raised if the computation
+        takes too many steps.
+
+        Args:
+            root: The demand on the whole value: the formula that it must satisfy, with formulas to test.
+        """
         while True:
             try:
                 self._find_labels(root)
                 break
             except _OtherOrderError:
-                self._depth = 0
                 # Labels found so far may be wrong.
-                self._labels.clear()
-                self._users.clear()
-                self._objects.clear()
-                self._explored.clear()
+                self._begin()
         self._steps_for_any_order = self._limits.max_steps
 
     def _find_labels(self, root: Demand) -> None:
         self._labels[root] = set()
-        self._fresh = [root]
-        self._again = {}
+        self._fresh.append(root)
         while self._fresh or self._again:
             self._add_labels(self._fresh.pop() if self._fresh else next(iter(self._again)))
 
@@ -178,11 +206,9 @@ class Solver:
 
     def _container_labels(self, demand: Demand, container: Arrays | Objects) -> set[Label]:
         if container.is_plain:
-            if isinstance(container, Objects):
-                exists = self._object_exists(demand, container)
-            else:
-                exists = self._array_exists(demand, container)
-            return {container.plain_label} if exists else set()
+            for child in container.plain.children:
+                self._ask(demand, child)
+            return {container.plain_label} if self.exists(container) else set()
         if container not in self._explored:
             self._explored[container] = Exploration(container)
         explored = self._explored[container]
@@ -192,9 +218,16 @@ class Solver:
     def endings(
         self, demand: Demand, container: DerivativeGraph, node: Node
     ) -> tuple[Label | None, tuple[Ending, ...]]:
-        """The label with which the container may end at `node`, and the conditions of which one must hold then.
+        """Return the label of an array or object that ends at a node, and the conditions for this end.
 
-        None and no condition where it may not end there, as far as demands have values by now.
+        Args:
+            demand: Demand (formula for a value) of the array or object.
+            container: Graph of the arrays or objects of `demand`.
+            node: Node of the graph: the formulas that are undecided after some items or properties.
+
+        Returns:
+            Label (truth values of the tested formulas), and conditions, at least one of which must hold. (None, ()) if
+            the array or object may not end at the node, given the labels found so far.
         """
         label = container.label_at(node)
         if label is None:
@@ -204,36 +237,39 @@ class Solver:
             endings = tuple(e for e in endings if all(self._ask(demand, child) for child in e.demands))
         return (label, endings) if endings else (None, ())
 
-    def _object_exists(self, demand: Demand, container: Objects) -> bool:
-        plain = container.plain
-        for child in plain.classes:
-            self._ask(demand, child)
-        found = [bool(self._ask(demand, child)) for _, child in plain.properties]
-        return all(found[index] for index in plain.required)
+    def exists(self, container: Arrays | Objects) -> bool:
+        """Return whether there is an array or object, given the labels found so far.
 
-    def _array_exists(self, demand: Demand, container: Arrays) -> bool:
-        plain = container.plain
-        for child in (*plain.prefix, plain.items):
-            self._ask(demand, child)
-        longest = self.longest(container)
-        return longest is None or longest >= plain.minimum
+        Args:
+            container: Graph of arrays or objects. `is_plain` must be true: each part has one demand.
+        """
+        if isinstance(container, Arrays):
+            longest = self.longest(container)
+            return longest is None or longest >= container.plain.minimum
+        properties = container.plain.properties
+        return all(self.satisfiable(properties[index]) for index in container.plain.required)
 
     def longest(self, container: Arrays) -> int | None:
-        """The most items that a plain array can have, given which of them exist; None when unlimited."""
+        """Return the largest number of items for which values exist. None: no limit.
+
+        Args:
+            container: Graph of arrays. `is_plain` must be true: each position has one demand, so only the number of
+                items is open.
+        """
         plain = container.plain
         limit = plain.maximum
         if container.is_distinct and not plain.prefix:
             known = self._distinct_items(plain.items)
             if known is not None and (limit is None or known < limit):
                 limit = known
-        for position, child in enumerate((*plain.prefix, plain.items)):
+        for position, child in enumerate(plain.children):
             if not self._labels.get(child):
                 return position if limit is None else min(limit, position)
         return limit
 
     @memoized
     def _distinct_items(self, items: Demand) -> int | None:
-        """How many values a demand has, None for too many to count and where containers are among them."""
+        """Return the number of values of a demand; None if there are too many, or containers among them."""
         if self.arrays(items) is not None or self.objects(items) is not None:
             return None
         size = self.size(items)
@@ -241,11 +277,25 @@ class Solver:
 
     @memoized
     def size(self, demand: Demand, label: Label | None = None) -> Size:
-        """How many values a demand has, with one label or with any. For containers, `solve` must be through."""
+        """Return the number of values of a demand, exactly or as a lower bound.
+
+        If arrays or objects satisfy the demand, `solve` must have finished.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test.
+            label: Truth values that the tested formulas must have; None counts values with any label.
+        """
         return size_of(self, demand, label)
 
     def explored(self, container: DerivativeGraph) -> dict[Node, list[Move]]:
-        """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
+        """Return the nodes of a graph that existing arrays or objects reach, each with its moves.
+
+        A node has the formulas that are undecided after some items or properties. A move reads one more item or
+        property.
+
+        Args:
+            container: Graph of the arrays or objects of a demand that `solve` has reached.
+        """
         return self._explored[container].moves
 
     def _ask(self, user: Demand, demand: Demand) -> set[Label]:
@@ -277,7 +327,14 @@ class Solver:
 
     @memoized
     def constants(self, demand: Demand) -> dict[JsonType, Label]:
-        """The labels of null, true and false, as far as they satisfy the demand and can be spelled."""
+        """Return the constants (null, true, false) that satisfy a demand and that tokens can encode.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test.
+
+        Returns:
+            JSON type of each of these constants -> its label (truth values of the tested formulas).
+        """
         found = {}
         for type_, text in self.constant_texts.items():
             if self.pool.resolve(demand.formula, type_) == TRUE and self.spelling.can_spell(text.decode()):
@@ -286,17 +343,33 @@ class Solver:
 
     @memoized
     def strings(self, demand: Demand) -> TextLanguage:
-        """The strings that satisfy a demand, as texts without quotes and escapes."""
+        """Return the strings that satisfy a demand, each with its label. The texts are without quotes and escapes.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test. A label has the truth values of the
+                tested ones.
+        """
         with located(self.pool.pattern_pointer(demand.formula)):
             return self.string_languages.language(self._resolved(demand, JsonType.STRING))
 
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:
-        """The numbers that satisfy a demand, as they are spelled."""
+        """Return the texts of the numbers that satisfy a demand, each with its label.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test. A label has the truth values of the
+                tested ones.
+        """
         return self.number_languages.language(self._resolved(demand, JsonType.NUMBER))
 
     def objects(self, demand: Demand) -> Objects | None:
-        """The objects that satisfy a demand, None when there are none."""
+        """Return the derivative graph of the objects that satisfy a demand. None if there are certainly none.
+
+        In this graph, a node has the formulas that are undecided after some properties.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test.
+        """
         if demand not in self._objects:
             self._objects[demand] = self._find_objects(demand)
         return self._objects[demand]
@@ -335,7 +408,13 @@ class Solver:
 
     @memoized
     def arrays(self, demand: Demand) -> Arrays | None:
-        """The arrays that satisfy a demand, None when there are none."""
+        """Return the derivative graph of the arrays that satisfy a demand. None if there are certainly none.
+
+        In this graph, a node has the formulas that are undecided after some items.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test.
+        """
         demanded, *asked = self._resolved(demand, JsonType.ARRAY)
         if not self.spelling.can_spell(self._comma):
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
@@ -348,10 +427,10 @@ class Solver:
         return arrays
 
     def _tells_sets_apart(self, arrays: Arrays) -> bool:
-        """True if nodes for the sets of listed values that have come are few, or needed and not too many.
+        """Return whether the nodes of an array should distinguish the sets of listed values seen so far.
 
-        They are needed where it is not certain that another value is left wherever an item must come. Few nodes are
-        soon made, and their masks can be computed ahead.
+        They should if the sets are few: the nodes are then cheap, and their masks can be prefetched. They should also,
+        up to a maximum, if it is not certain that an unused value is left wherever another item is required.
         """
         if arrays.seen_sets > _FEW_SETS and arrays.is_plain and not arrays.plain.prefix:
             minimum = arrays.plain.minimum

@@ -1,15 +1,17 @@
-"""The languages of strings that formulas allow: patterns, formats, lengths and listed texts, and what they decide.
+"""Sets of the strings that satisfy formulas about patterns, formats, lengths and listed texts.
 
-Formulas become automata from the inside out, each part minimal before it is combined with others. Lengths stay outside
-of them: lengths that no part tells apart are one interval, for each of which the formulas are rewritten without what
-they say about lengths. Where the dialects of regular expressions disagree about a text, a pattern counts as matching
-only where both say so, and its negation holds only where neither says so; a text is labelled only with what is certain.
+A formula becomes an automaton step by step, from its innermost parts to the whole formula. Each part is minimized
+before it is combined with others. The automata do not count characters. Instead, lengths are divided into intervals,
+and for each interval the assertions about lengths are replaced by true or false.
+
+The dialects of regular expressions (ECMA-262 and Python) may disagree about a text. A pattern counts as matching only
+if it matches in both, and its negation is true only if it matches in neither. The label of a text (the truth values of
+tested formulas) has only truth values that are certain in this sense. A text without a certain label is not generated.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TypeAlias
 
 from grammar_workers.budget import budget_of, remembered
@@ -36,15 +38,23 @@ from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 from grammar_workers.pushdown.strings import has_length
 from grammar_workers.specification import Substring
 
+# A test of property names: the source of a pattern, or the formula of `propertyNames`.
 NameTest: TypeAlias = str | FormulaId
-"""The source of a pattern, or the formula of `propertyNames`."""
+# An automaton of property names, and the tests that the undeclared names of each class pass.
 Classified: TypeAlias = tuple[Dfa, list[frozenset[NameTest]]]
-"""An automaton of property names, and which tests the undeclared names of each class pass."""
 
 
 @remembered(maxsize=256)
 def length_automaton(starts: tuple[int, ...], limits: Limits) -> Dfa:
-    """Any text, labelled 1 + i if its length is in the interval i of those that begin at `starts` (the first at 0)."""
+    """Return the DFA of all texts, with one label for each interval of lengths.
+
+    A text whose length is in interval i is accepted with the label 1 + i. LimitExceededError is raised if the last
+    interval starts at `max_regex_states` characters or more.
+
+    Args:
+        starts: First length of each interval in characters, ascending from 0; the last interval has no end.
+        limits: `max_regex_states` limits the number of states.
+    """
     longest = starts[-1]
     budget_of(limits).check_states(longest)
     moves = [(target, -1, target) for target in (*range(1, longest + 1), longest)]
@@ -53,11 +63,18 @@ def length_automaton(starts: tuple[int, ...], limits: Limits) -> Dfa:
 
 
 class Strings:
-    """The `TextLanguage`s of strings, for formulas of one pool.
+    """Compiler that converts a formula about strings to the set of the matching strings.
 
-    Every string of the document, property names included, is in the language of `permitted` (None: any text).
-    `classified` remembers classes of property names by names and tests: alternatives of one schema make many objects
-    that differ in the values of properties alone.
+    Args:
+        pool: Table of all formulas.
+        limits: Limits of the compilation.
+        spelling: The characters that the vocabulary can encode.
+        permitted: DFA of the texts that every string of the document must match, property names included; None for any
+            text.
+
+    Attributes:
+        classified: Cache: (declared names, tests) -> the classes of property names. Objects that differ only in the
+            values of their properties share an entry.
     """
 
     def __init__(self, pool: FormulaPool, limits: Limits, spelling: Spelling, permitted: Dfa | None = None) -> None:
@@ -68,7 +85,18 @@ class Strings:
         self.classified: dict[Hashable, Classified] = {}
 
     def language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
-        """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
+        """Return the strings that satisfy a demanded formula, with labels (truth values of the tested formulas).
+
+        LimitExceededError is raised if an automaton becomes too large.
+
+        Args:
+            formulas: The demanded formula, then the tested ones, all resolved (reduced to values of one type) for
+                strings.
+
+        Returns:
+            The language without quotes and escapes, restricted to encodable and permitted texts. EMPTY if there are
+            none.
+        """
         return self._span_language(formulas) or self._general_language(formulas)
 
     def _general_language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
@@ -84,23 +112,20 @@ class Strings:
         )
 
     def _span_language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage | None:
-        """The spans of a text where nothing but their length matters; their automaton may be larger than any `Dfa`."""
-        pool, lengths, asked = self.pool, [], []
-        for literal in pool.literals(formulas[0]):
-            atom, positive = pool.split(literal)
-            assertion = pool.assertion(atom)
-            if isinstance(assertion, StringLengths):
-                lengths.append(self._lengths(literal))
-            elif isinstance(assertion, Substring):
-                asked.append(assertion)
-            if not positive or not isinstance(assertion, StringLengths | Substring):
-                return None
-        if len(formulas) > 1 or len(asked) != 1 or self.permitted is not None or not self.spelling.can_spell('"'):
+        """Return the spans of a text if only their length matters, else None.
+
+        Their automaton may be larger than any `Dfa`.
+        """
+        atoms = self.pool.conjunction(formulas[0])
+        if atoms is None or len(formulas) > 1 or self.permitted is not None or not self.spelling.can_spell('"'):
             return None
-        if set(pool.conjuncts(formulas[0])) != set(pool.literals(formulas[0])):
+        assertions = [self.pool.assertion(atom) for atom in atoms]
+        asked = [assertion for assertion in assertions if isinstance(assertion, Substring)]
+        if len(asked) != 1 or not all(isinstance(assertion, StringLengths | Substring) for assertion in assertions):
             return None
-        low = max([0, *(low for low, _ in lengths)])
-        high = min([UNBOUNDED, *(high for _, high in lengths)])
+        lengths = [self._lengths(atom) for atom in atoms]
+        low = max(low for low, _ in lengths)
+        high = min(high for _, high in lengths)
         found = self._spans(asked[0])
         if not found.ends_everywhere and low > 1 and high < UNBOUNDED:
             return None
@@ -114,17 +139,28 @@ class Strings:
 
     @memoized
     def can_name(self, name: str) -> bool:
-        """True for a property name that may come at all, and that the vocabulary can write."""
+        """Return whether a property name is permitted and the vocabulary can encode it."""
         return self.spelling.can_write(name) and (self.permitted is None or bool(self.permitted.classify(name)))
 
     def pattern(self, source: str) -> Dfa:
-        """The texts in which a pattern matches somewhere."""
+        """Return the DFA of the texts that contain a match of a regular expression.
+
+        Both dialects (ECMA-262 and Python) must match the text. An invalid expression raises GrammarError.
+
+        Args:
+            source: The regular expression.
+        """
         return search_automaton(source, self.limits)
 
     def doubtful(self, source: str) -> Dfa | None:
-        """The texts that match a pattern in at least one dialect; None when the dialects agree about all texts.
+        """Return the automaton of the texts that a pattern matches in at least one dialect (ECMA-262 or Python).
 
-        Of a format: the texts that may be of it, though its pattern leaves them out.
+        Args:
+            source: A regular expression, or the pattern of a format. For a format, the automaton accepts all texts that
+                may have the format, including those that the pattern excludes.
+
+        Returns:
+            The automaton. None if `source` is not a format's pattern, and the dialects agree on all texts.
         """
         if source in WIDER_SOURCES:
             return self.pattern(WIDER_SOURCES[source])
@@ -132,7 +168,13 @@ class Strings:
         return None if either == self.pattern(source) else either
 
     def texts(self, formula: FormulaId) -> Dfa:
-        """The strings that satisfy a formula, as one automaton (for `propertyNames`)."""
+        """Return the DFA of the strings that satisfy a formula, for `propertyNames`.
+
+        LimitExceededError is raised if the DFA becomes too large.
+
+        Args:
+            formula: Number of the formula in the pool.
+        """
         language = self._general_language((self.pool.resolve(formula, JsonType.STRING),))
         if language.texts is not None:
             return literal_set(dict.fromkeys(language.texts, 1))
@@ -147,35 +189,25 @@ class Strings:
     # -- what is certain of a text --------------------------------------------------------------------------------
 
     def _labelled_texts(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
-        demanded, *asked = formulas
-        # Each question with its negation: of a text on which the dialects disagree, neither may be certain.
-        certain = [demanded, *(one for formula in asked for one in (formula, self.pool.not_(formula)))]
-        labelling, labels = Labelling(self.pool, formulas), _Labels()
-        # Texts that some finite set names are told apart one by one; all others are outside every finite set.
-        listed = {text: labels.number([self._holds(one, text) for one in certain]) for text in labelling.listed}
+        labelling = Labelling(self.pool, formulas)
+
+        def number(text: str) -> int:
+            def truth(literal: FormulaId) -> bool:
+                atom, positive = self.pool.split(literal)
+                if atom in labelling.finite:
+                    return (text in labelling.finite[atom]) == positive
+                return bool(self._automaton(self._at_length(literal, len(text))).classify(text))
+
+            return labelling.number_of(truth)
+
+        # Listed texts are classified one by one. All other texts are in none of the finite sets.
+        listed = {text: number(text) for text in labelling.listed}
         if labelling.has_unlisted:
-            return self._unlisted_texts(certain, listed, labels)
-        return TextLanguage(labels.known, texts={text: number - 1 for text, number in listed.items() if number})
+            return self._unlisted_texts(labelling, listed)
+        return TextLanguage(labelling.labels, texts={text: found for text, found in listed.items() if found})
 
-    def _holds(self, formula: FormulaId, text: str) -> bool:
-        """Whether a formula certainly holds of a text."""
-
-        def truth(literal: FormulaId) -> bool:
-            atom, positive = self.pool.split(literal)
-            assertion = self.pool.assertion(atom)
-            if isinstance(assertion, FiniteTexts):
-                return (text in self._members(atom)) == positive
-            return bool(self._automaton(self._at_length(literal, len(text))).classify(text))
-
-        return self.pool.holds(formula, truth)
-
-    @memoized
-    def _members(self, atom: FormulaId) -> frozenset[str]:
-        """The texts of a finite set: an `enum` may have thousands, each of which is looked up."""
-        assertion = self.pool.assertion(atom)
-        return frozenset(assertion.texts if isinstance(assertion, FiniteTexts) else ())
-
-    def _unlisted_texts(self, certain: Sequence[FormulaId], listed: Mapping[str, int], labels: _Labels) -> TextLanguage:
+    def _unlisted_texts(self, labelling: Labelling, listed: Mapping[str, int]) -> TextLanguage:
+        certain = labelling.certain
         literals = dict.fromkeys(literal for formula in certain for literal in self.pool.literals(formula))
         bounds = {bound for literal in literals for low, high in [self._lengths(literal)] for bound in (low, high + 1)}
         starts = sorted({0, *(bound for bound in bounds if bound <= UNBOUNDED)})
@@ -189,7 +221,7 @@ class Strings:
         rows: dict[tuple[int, ...], int] = {}
 
         def verdict(found: tuple[int, ...]) -> int:
-            """The number of what the labels of the parts, and of listed texts, mean at each length; 0 for nothing."""
+            """Return the number of the row of labels, one per interval of lengths; 0 if there is none."""
             if len(found) > len(parts) and found[-1]:
                 row = (found[-1] - 1,) * len(starts)
             else:
@@ -197,7 +229,7 @@ class Strings:
                     [bool(found[places[one]]) if one in places else not one.is_empty for one in column]
                     for column in columns
                 ]
-                row = tuple(map(labels.number, held))
+                row = tuple(map(labelling.number, held))
             return rows.setdefault(row, len(rows) + 1) if any(row) else 0
 
         named = [literal_set({text: 1 + number for text, number in listed.items()})] if listed else []
@@ -207,13 +239,15 @@ class Strings:
             automaton = parts[0] if verdict((1,)) else literal_set({})
         else:
             automaton = combine([*parts, *named], verdict, self.limits)
-        return _counted(labels.known, automaton, starts, list(rows))
+        return _counted(labelling.labels, automaton, starts, list(rows))
 
     @memoized
     def _lengths(self, literal: FormulaId) -> Interval:
-        """The lengths beyond which a literal holds of no text, or of every one; or those of which it tells."""
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        """Return the lengths that matter to a literal, as an inclusive interval.
+
+        For an assertion about lengths, these are its bounds. A pattern matches no text of any other length.
+        """
+        _, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, StringLengths):
             return assertion.minimum, UNBOUNDED if assertion.maximum is None else assertion.maximum
         if isinstance(assertion, StringPattern) and positive:
@@ -221,9 +255,8 @@ class Strings:
         return 0, UNBOUNDED
 
     def _at_length(self, literal: FormulaId, length: int) -> FormulaId:
-        """What is left of a literal for unlisted texts of a length."""
-        atom, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(atom)
+        """Return what remains of a literal for unlisted texts of one length."""
+        _, positive, assertion = self.pool.asserted(literal)
         if isinstance(assertion, FiniteTexts):
             return FALSE if positive else TRUE
         low, high = self._lengths(literal)
@@ -233,15 +266,14 @@ class Strings:
 
     @memoized
     def _automaton(self, formula: FormulaId) -> Dfa:
-        """The texts for which a formula about patterns certainly holds."""
+        """Return the texts for which a formula without assertions about lengths is certainly true."""
         node = self.pool[formula]
         if isinstance(node, AllOf | AnyOf):
             parts = list(dict.fromkeys(map(self._automaton, node.parts)))
             return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
         if formula in (TRUE, FALSE):
             return ANY_TEXT if formula == TRUE else literal_set({})
-        atom, positive = self.pool.split(formula)
-        assertion = self.pool.assertion(atom)
+        _, positive, assertion = self.pool.asserted(formula)
         if isinstance(assertion, Substring):
             automaton = self._spans(assertion).dfa(self.limits)
             return automaton if positive else complement(automaton, self.limits)
@@ -252,34 +284,14 @@ class Strings:
         return complement(self.pattern(assertion.pattern) if either is None else either, self.limits)
 
 
-class _Labels:
-    """The labels of texts, numbered from 1 as they are found."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Label, int] = {}
-
-    @property
-    def known(self) -> tuple[Label, ...]:
-        return tuple(self._numbers)
-
-    def number(self, certain: Sequence[bool]) -> int:
-        """That of the label, by what is certain: the demanded formula, then each question and its negation.
-
-        0 where the demanded one is not certain, or neither a question nor its negation.
-        """
-        demanded, holding, failing = certain[0], tuple(certain[1::2]), certain[2::2]
-        if not demanded or not all(map(operator.or_, holding, failing)):
-            return 0
-        return self._numbers.setdefault(holding, len(self._numbers) + 1)
-
-
 def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows: list[tuple[int, ...]]) -> TextLanguage:
-    """The language of the texts of label i with a length in the interval j that have the number `rows[i - 1][j]`.
+    """Return the language of a labelled automaton whose texts have other numbers at other lengths.
 
-    Lengths that nothing tells apart are one interval.
+    `rows[i - 1][j]` is the number (index of the label plus 1; 0 for none) of a text that `automaton` labels i and whose
+    length is in interval j. Intervals that nothing distinguishes are merged.
     """
     kept = [place for place in range(len(starts)) if not place or any(row[place] != row[place - 1] for row in rows)]
-    # What the patterns say by themselves is not counted and needs no guards.
+    # Lengths that the automaton excludes by itself need no counter and no guards.
     while len(kept) > 1 and not has_length(automaton, (starts[kept[-1]], UNBOUNDED)):
         del kept[-1]
     while len(kept) > 1 and not has_length(automaton, (0, starts[kept[1]] - 1)):
