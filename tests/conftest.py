@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from grammar_workers.artifacts.store import circuit_breaker, locks, redis_client, store
 from grammar_workers.tracing import tracing
 from tests.redis_server import RedisServer
 from tests.trace_collector import Collector
@@ -15,9 +16,11 @@ from tests.trace_collector import Collector
 with contextlib.suppress(ModuleNotFoundError):  # vLLM's environment has none
     import hypothesis
 
-    # A busy machine is no failure.
-    hypothesis.settings.register_profile("without deadline", deadline=None)
-    hypothesis.settings.load_profile("without deadline")
+    # A busy machine is no failure, and the same code has the same examples (others: `--hypothesis-profile default`).
+    hypothesis.settings.register_profile(
+        "certain", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("certain")
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,16 @@ def redis_server() -> Iterator[RedisServer]:
     """A private Redis that the test may stop, pause, restart and fill."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real Redis is never late, however busy the machine is: no timeout, lease or slow response ends a test."""
+    for name in ("SOCKET_TIMEOUT_S", "CONNECT_TIMEOUT_S", "DEADLINE_S", "SLOW_S"):
+        monkeypatch.setattr(redis_client, name, 60.0)
+    monkeypatch.setattr(store, "MIN_PATIENCE_S", 60.0)
+    monkeypatch.setattr(locks, "LEASE_S", 60.0)
+    monkeypatch.setattr(circuit_breaker, "RETRY_AFTER_S", 600.0)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import random
 import shutil
@@ -28,13 +29,18 @@ def redis_server_binary() -> str:
     return str(Path(package.submodule_search_locations[0]) / "bin" / "redis-server")
 
 
+# Below the ports that the kernel may give to a connection. Each process of pytest-xdist has a third of them.
+_PORTS = range(30_000 + 900 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 3), 32_700)[:900]
+_next_ports = itertools.islice(itertools.cycle(_PORTS), random.randrange(900), None)
+
+
 def free_port() -> int:
-    """A port to listen on a little later: not one of those that the kernel may give to a connection until then."""
-    while True:
-        port = random.randrange(30_000, 32_700)
+    """A port to listen on a little later. It is not returned a second time before 899 others."""
+    for port in _next_ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError
 
 
 class RedisServer:
@@ -56,7 +62,7 @@ class RedisServer:
             ],
             stdout=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             try:
                 self.client().ping()

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,13 @@ def long_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn ends when its test ends it, and who was active stays so."""
+    for name in ("LONGEST_TURN_S", "ACTIVE_S"):
+        monkeypatch.setattr(f"deployments.routing.grammar_admission.{name}", 1e6)
+
+
+@pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow each other at once."""
     monkeypatch.setattr("deployments.routing.retries.FIRST_PAUSE_S", 0.0)

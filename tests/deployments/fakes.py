@@ -7,6 +7,8 @@ import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import pytest
+
 Event = dict[str, Any]
 
 FINGERPRINT = "f" * 64
@@ -17,6 +19,13 @@ async def settled() -> None:
     """Returns when everything that was ready to run has run."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def skip(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Make it so much later for the timers of this event loop."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    patch.setattr(loop, "time", lambda: now() + seconds)
 
 
 class FakeHandle:

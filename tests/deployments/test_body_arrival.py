@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from deployments.http.body_arrival import FREE_BYTES
 from deployments.routes import BODIES
 from tests.deployments.applications import BODY_TIMEOUT_S, MAX_BODY_BYTES, application
-from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.deployments.fakes import FakeCompiler, FakeReplica, settled, skip
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +25,20 @@ def app(compiler: FakeCompiler, replica: FakeReplica) -> FastAPI:
     return application(compiler, replica)
 
 
-async def post(app: FastAPI, *parts: bytes, pause_s: float = 0.0, path: str = "/v1/completions") -> httpx.Response:
+async def post(
+    app: FastAPI,
+    *parts: bytes,
+    pause_s: float = 0.0,
+    path: str = "/v1/completions",
+    arrived: asyncio.Event | None = None,
+) -> httpx.Response:
+    """`arrived` is set when the first part has."""
+
     async def body() -> AsyncIterator[bytes]:
         for part in parts:
             yield part
+            if arrived is not None:
+                arrived.set()
             await asyncio.sleep(pause_s)
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -38,28 +48,36 @@ async def post(app: FastAPI, *parts: bytes, pause_s: float = 0.0, path: str = "/
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/grammars"])
 @pytest.mark.parametrize("part", [b" ", b""])
-async def test_a_body_bit_by_bit(app: FastAPI, path: str, part: bytes) -> None:
-    answer = await post(app, *[part] * 100, pause_s=BODY_TIMEOUT_S / 20, path=path)
+async def test_a_body_bit_by_bit(path: str, part: bytes) -> None:
+    app = application(FakeCompiler(), FakeReplica(), body_timeout_s=0.5)
+    answer = await post(app, *[part] * 100, pause_s=0.025, path=path)
     assert answer.status_code == 408 and answer.headers["connection"] == "close"
     assert answer.json()["error"]["message"] == "the body did not arrive in time"
 
 
-async def test_the_deadline_is_for_the_body_alone(app: FastAPI, replica: FakeReplica) -> None:
+async def test_the_deadline_is_for_the_body_alone(
+    app: FastAPI, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replica.release.clear()
     answer = asyncio.create_task(post(app, REQUEST[:5], REQUEST[5:]))
-    await asyncio.sleep(2 * BODY_TIMEOUT_S)
+    await replica.started.wait()
+    skip(monkeypatch, 2 * BODY_TIMEOUT_S)
+    await settled()
+    assert not answer.done()
     replica.release.set()
     assert (await answer).status_code == 200
 
 
-async def test_many_large_bodies_that_never_end(app: FastAPI) -> None:
+async def test_many_large_bodies_that_never_end(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory for them has an end; small requests, and whoever comes when they are gone, do not notice."""
     large = b" " * (MAX_BODY_BYTES - 1)
     many = BODIES * MAX_BODY_BYTES // (len(large) - FREE_BYTES)
-    slow = [asyncio.create_task(post(app, large, b"", pause_s=2 * BODY_TIMEOUT_S)) for _ in range(many)]
-    await asyncio.sleep(BODY_TIMEOUT_S / 3)
+    arrived = [asyncio.Event() for _ in range(many)]
+    slow = [asyncio.create_task(post(app, large, b"", pause_s=1e9, arrived=one)) for one in arrived]
+    await asyncio.gather(*(one.wait() for one in arrived))
     refused = await post(app, large, REQUEST)
     assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
     assert (await post(app, REQUEST)).status_code == 200
+    skip(monkeypatch, 2 * BODY_TIMEOUT_S)
     assert {answer.status_code for answer in await asyncio.gather(*slow)} == {408}
     assert (await post(app, large[: MAX_BODY_BYTES // 2], b"", REQUEST)).status_code == 200

@@ -69,7 +69,7 @@ async def test_leaving(
         "headers": [(b"content-type", b"application/json")],
     }
     connection = asyncio.create_task(application(compiler, replica)(scope, receive, send))
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(reached.wait(), 200)
     if cancelled:
         connection.cancel()  # what Serve does when the client disconnects
     await asyncio.gather(connection, return_exceptions=True)
@@ -108,7 +108,7 @@ async def test_a_client_that_takes_nothing(compiler: FakeCompiler, replica: Fake
     }
     replica.length = 1000
     app = application(compiler, replica, stream_timeout_s=0.1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         with contextlib.suppress(Exception):
             await app(scope, receive, send)
     await settled()

@@ -67,7 +67,7 @@ async def test_compiling_in_the_background(http: httpx.AsyncClient, compiler: Fa
     compiler.release.clear()
     response = await http.post("/v1/grammars", json={"specification": REGEX, "wait": False})
     assert (response.status_code, response.json()["status"]) == (202, "queued")
-    await asyncio.wait_for(compiler.started.wait(), 10)
+    await asyncio.wait_for(compiler.started.wait(), 200)
     compiler.release.set()
     await settled()
     compiler.known = {"status": "ready", **DETAILS}

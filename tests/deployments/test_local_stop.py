@@ -24,7 +24,8 @@ def signals() -> Iterator[StopSignals]:
         signal.signal(number, handler)
 
 
-def test_a_signal_that_comes_twice_at_once_is_one(signals: StopSignals) -> None:
+def test_a_signal_that_comes_twice_at_once_is_one(signals: StopSignals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_stop, "TWICE_S", 1e6)
     assert not signals.stop.is_set()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
         os.kill(os.getpid(), number)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
 from deployments.routing.grammar_admission import PAUSE, NewGrammars
-from tests.deployments.fakes import settled
+from tests.deployments.fakes import settled, skip
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ class Holders:
 
     async def are_inside(self, *keys: str) -> None:
         """Returns when these have entered, in this order, and nobody else."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(1e7):  # of a clock that tests move
             while len(self.inside) < len(keys):
                 await asyncio.sleep(0.001)
         assert self.inside == list(keys)
@@ -142,33 +142,37 @@ async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypat
         await held.enter("one", "b")
         await asyncio.sleep(0.01)
         await held.let_go("a")
+        skip(monkeypatch, 1e6)
         await held.are_inside("known", "a", "b")
 
 
 async def test_a_long_line_pauses_after_each_turn_while_others_are_active(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     async with holders(1) as (_, held):
-        loop = asyncio.get_running_loop()
         for others in (False, True):
             if others:
                 await held.enter("two", "x")
                 await held.let_go("x")
             first, second = f"a{others}", f"b{others}"
-            began = loop.time()
             await held.enter("one", first)
             await held.enter("one", second)
-            await asyncio.sleep(0.05)
+            now += 0.5
+            await settled()
             assert held.inside[-1] == first
-            left = loop.time()
             await held.let_go(first)
-            await held.are_inside(*held.inside[: held.inside.index(first) + 1], second)
             if others:
-                assert loop.time() - left >= PAUSE * (left - began) / 2  # timers are coarse
+                now += 0.49 * PAUSE
+                await settled()
+                assert held.inside[-1] == first
+                now += 0.02 * PAUSE
+                await settled()
+            assert held.inside[-1] == second
             await held.let_go(second)
 
 
-async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
+async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token() -> None:
     async with holders(1) as (turns, held):
         for key in "abc":
             await held.enter("one", key)
@@ -180,8 +184,7 @@ async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(mo
         await held.are_inside("a", "b", "c")
 
 
-async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
+async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn() -> None:
     async with holders(2) as (turns, held):
         for key in "abccd":
             await held.enter("one", key)
@@ -199,13 +202,14 @@ async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(m
 
 async def test_a_pause_is_measured_by_the_grammar_not_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
-    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
     async with holders(1) as (turns, held):
         turns.learn("known", {}, "one")
         await held.enter("two", "known")
         await held.enter("one", "a")
         await held.enter("one", "b")
         turns.learn("a", {}, "one")
+        await settled()
+        skip(monkeypatch, 1e4)
         # Neither "a" nor "known" has a first token.
         await held.are_inside("known", "a", "b")
 
@@ -240,7 +244,7 @@ async def test_a_turn_that_takes_long_holds_nobody_up(monkeypatch: pytest.Monkey
         await held.are_inside("a", "b")
         await held.let_go("a")  # its turn is over already: nobody gets another for it
         await held.let_go("b")
-        monkeypatch.undo()
+        monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
         for key in "cd":
             await held.enter("one", key)
         assert held.inside == ["a", "b", "c"]

@@ -259,7 +259,7 @@ async def test_one_refused_choice_refuses_the_answer(compiler: FakeCompiler, rep
     tiers = Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
     request = {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
     with pytest.raises(Exception, match="no"):
-        await asyncio.wait_for(tiers.start_generation(request, None, "anonymous", choices=2), 5)
+        await asyncio.wait_for(tiers.start_generation(request, None, "anonymous", choices=2), 200)
     await settled()
     assert replica.running == 0
 

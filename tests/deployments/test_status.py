@@ -233,7 +233,8 @@ async def test_what_others_named_is_text(compiler: FakeCompiler, replica: FakeRe
 
 
 @pytest.mark.anyio
-async def test_those_who_ask_at_a_time_share_the_reports() -> None:
+async def test_those_who_ask_at_a_time_share_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.status.reports.REMEMBER_S", 1e6)
     asked = []
 
     async def ask() -> list[Any]:

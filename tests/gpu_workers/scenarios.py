@@ -171,7 +171,7 @@ def check(seed: int) -> int:
     config = engine_config(**settings)
     drafter = _drafter(rng, kind, config)
     with running_engine(kind, config, grammars(**late), drafter) as engine:
-        outputs = asyncio.run(asyncio.wait_for(together(engine), 120))
+        outputs = asyncio.run(asyncio.wait_for(together(engine), 250))
         preemptions = engine.scheduler.preemptions
     for i, (output, expected) in enumerate(zip(outputs, alone, strict=True)):
         assert output == expected, f"scenario {seed}, request {i} of {kind}, {settings}: {output} is not {expected}"

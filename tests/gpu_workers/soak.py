@@ -127,7 +127,7 @@ def soak(requests: int, seed: int, *, at_once: int = 24, progress: bool = False)
             bar.update()
 
         await asyncio.gather(*(guarded() for _ in range(requests)))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while engine.scheduler.running or engine.scheduler.waiting:
                 await asyncio.sleep(0.01)
 

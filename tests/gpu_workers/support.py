@@ -157,7 +157,7 @@ class TableFSM:
     def allowed_mask(self, state: int) -> NDArray[np.uint32]:
         self.read_states.append(state)
         if state in self._sleeping:
-            assert self.release.wait(30)
+            assert self.release.wait(200)
         if state in self._broken:
             raise RuntimeError("this row cannot be built")
         bits = np.zeros(-(-WIDTH // 32) * 32, np.uint8)
@@ -352,7 +352,7 @@ async def collect(engine: Engine, one: GenerationRequest, *, after_steps: int = 
     return result
 
 
-def run(engine: Engine, *requests: GenerationRequest, stagger: int = 0, limit_s: float = 60) -> list[Result]:
+def run(engine: Engine, *requests: GenerationRequest, stagger: int = 0, limit_s: float = 250) -> list[Result]:
     """Runs requests together; the i-th enters after `i * stagger` further steps. Longer than `limit_s` is a failure."""
 
     async def everything() -> list[Result]:

@@ -284,7 +284,7 @@ def test_groups_lend_their_slots_while_a_mask_is_read(patience: int) -> None:
         return [*others, *await asyncio.gather(*waiting)]
 
     with running_engine(config=config, fetch=grammars(**fsms)) as engine:
-        results = asyncio.run(asyncio.wait_for(everything(engine), 60))
+        results = asyncio.run(asyncio.wait_for(everything(engine), 250))
         answers = run(engine, *(conditional(2, seed=i, temperature=TEMPERATURE) for i in range(3)))
     assert all(result.error is None for result in results)
     assert [result.text for result in results[-3:]] == [result.text for result in answers]

@@ -33,7 +33,7 @@ from tests.gpu_workers.support import (
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -239,14 +239,11 @@ def test_a_slow_mask_stops_its_own_row_only() -> None:
     async def scenario(engine: Engine) -> None:
         slow = asyncio.create_task(collect(engine, request("x", grammar="sleeper")))
         await eventually(lambda: 2 in sleeper.read_states)
-        steps = engine.statistics.steps
-        others = await asyncio.gather(
-            collect(engine, request("y", max_tokens=30, temperature=0)),
-            collect(engine, request("z", grammar="fast", max_tokens=30)),
-        )
-        assert [len(other.token_ids) for other in others] == [30, 30]
-        # Thirty tokens each, at most one step apart, and the sleeping row's one forward pass.
-        assert engine.statistics.steps - steps <= 32
+        for other in (request("y", max_tokens=30, temperature=0), request("z", grammar="fast", max_tokens=30)):
+            steps = engine.statistics.steps
+            assert len((await collect(engine, other)).token_ids) == 30
+            # One for each token, and the sleeping row's one forward pass.
+            assert engine.statistics.steps - steps <= 31
         assert not slow.done()
         sleeper.release.set()
         assert (await slow).text in ("slow", "sl0w")
@@ -285,15 +282,12 @@ def test_a_grammar_that_cannot_be_had_ends_its_request_alone() -> None:
                 await asyncio.sleep(3600)
         raise AssertionError
 
+    fine = request("a", max_tokens=40, temperature=0)
+    with running_engine(fetch=fetch) as engine:
+        beside, refused, crashed = run(engine, fine, request("b", grammar="refused"), request("c", grammar="crashed"))
     with running_engine(config=engine_config(grammar_timeout_s=0.2), fetch=fetch) as engine:
-        fine, refused, crashed, slow = run(
-            engine,
-            request("a", max_tokens=40, temperature=0),
-            request("b", grammar="refused"),
-            request("c", grammar="crashed"),
-            request("d", grammar="slow"),
-        )
-    assert len(fine.token_ids) == 40
+        beside_slow, slow = run(engine, fine, request("d", grammar="slow"))
+    assert len(beside.token_ids) == len(beside_slow.token_ids) == 40
     assert refused.error == {
         "status": 400,
         "code": "unsupported_grammar",

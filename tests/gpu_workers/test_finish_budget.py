@@ -128,7 +128,7 @@ def test_a_slow_look_up_stops_its_own_row_only() -> None:
     class Slow(TableFSM):
         def shortest_completion(self, state: int, limit: int = 1000) -> list[int]:
             if state == 2:
-                assert self.release.wait(30)
+                assert self.release.wait(200)
             return super().shortest_completion(state, limit)
 
     slow = Slow({0: {ord("a"): 1, ord("b"): 2}, 1: {}, 2: {ord("."): 1}}, [1])

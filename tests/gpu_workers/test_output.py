@@ -15,7 +15,7 @@ HOUR_S = 3600.0
 
 
 async def read(stream: OutputStream) -> GenerationOutput:
-    return await asyncio.wait_for(stream.next(), 60)
+    return await asyncio.wait_for(stream.next(), 200)
 
 
 def test_neither_the_first_token_nor_the_end_waits_for_the_interval() -> None:

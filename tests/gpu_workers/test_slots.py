@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from gpu_workers.engine.engine import Engine
+from gpu_workers.sequence.sequence import Sequence
 from tests.gpu_workers.support import (
     TableFSM,
     collect,
@@ -27,7 +29,7 @@ NEVER = 10**6
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(200):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -140,13 +142,27 @@ def test_a_grammar_whose_every_mask_is_slow_costs_others_no_steps() -> None:
         asyncio.run(scenario(engine))
 
 
-def test_when_the_queue_is_full_a_request_is_told_so() -> None:
+def test_when_the_queue_is_full_a_request_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = threading.Semaphore(0)
+
     async def scenario(engine: Engine) -> None:
+        forward, enter, entered = engine.step_loop._runner.forward, engine._enter, list[Sequence]()
+
+        def one_at_a_time(*arguments: Any) -> torch.Tensor:
+            assert passes.acquire(timeout=200)
+            return forward(*arguments)
+
+        monkeypatch.setattr(engine.step_loop._runner, "forward", one_at_a_time)
+        monkeypatch.setattr(engine, "_enter", lambda sequence: (enter(sequence), entered.append(sequence)))
         first = asyncio.create_task(collect(engine, request("x", max_tokens=60, temperature=0)))
+        passes.release()
         await eventually(lambda: engine.statistics.sampled_tokens > 0)
         second = asyncio.create_task(collect(engine, request("y", max_tokens=3)))
+        await eventually(lambda: len(entered) == 2)
+        passes.release()
         await eventually(lambda: engine.scheduler.waiting)
         refused = await collect(engine, request("z", max_tokens=3))
+        passes.release(1000)
         assert refused.error is not None
         assert (refused.error["status"], refused.error["code"]) == (429, "server_full")
         assert (await first).error is None and (await second).error is None

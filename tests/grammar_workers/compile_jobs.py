@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -48,7 +49,7 @@ def load_obedient(**arguments: Any) -> tuple[str, CompileFunction]:
 def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
     if "log" in specification:
         with open(specification["log"], "a") as log:
-            log.write(f"{os.getpid()}\n")
+            log.write(f"{specification.get('line', os.getpid())}\n")
     match specification["do"]:
         case "sleep":
             time.sleep(specification["seconds"])
@@ -96,5 +97,9 @@ def server_pid(pool: CompilePool) -> int | None:
 
 def forked(pool: CompilePool) -> set[int]:
     """The process ids of the pool's fork server's children that have not ended."""
-    children = psutil.Process(server_pid(pool)).children()
-    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+    found = set()
+    for child in psutil.Process(server_pid(pool)).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just been reaped
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.add(child.pid)
+    return found

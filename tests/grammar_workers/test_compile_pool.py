@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -26,6 +27,8 @@ from tests.grammar_workers import compile_jobs
 from tests.grammar_workers.compile_jobs import server_pid, worker_pids
 
 TARGET = "tests.grammar_workers.compile_jobs:load"
+GUARD_S = 200
+"""What takes longer never comes: at the lowest priority, a busy machine runs nothing for long."""
 PROGRAM = """
 import sys
 from grammar_workers.service.pool import CompilePool
@@ -45,7 +48,7 @@ CompilePool("tests.grammar_workers.compile_jobs:load", {"failure": "hang"}).wait
 
 @contextmanager
 def running(arguments: dict[str, Any] | None = None, **settings: Any) -> Iterator[CompilePool]:
-    pool = CompilePool(TARGET, arguments or {}, **{"cpu_s": 600, **settings})
+    pool = CompilePool(TARGET, arguments or {}, **{"cpu_s": 600, "timeout_s": 600, **settings})
     try:
         pool.wait_ready()
         yield pool
@@ -56,7 +59,7 @@ def running(arguments: dict[str, Any] | None = None, **settings: Any) -> Iterato
 @pytest.fixture(scope="module")
 def pool() -> Iterator[CompilePool]:
     """Two processes with generous limits."""
-    with running(processes=2, timeout_s=60) as pool:
+    with running(processes=2) as pool:
         yield pool
 
 
@@ -72,11 +75,11 @@ def submit(pool: CompilePool, action: str, **details: Any) -> Future[bytes]:
 
 
 def run(pool: CompilePool, action: str, **details: Any) -> bytes:
-    return submit(pool, action, **details).result(timeout=120)
+    return submit(pool, action, **details).result(timeout=GUARD_S)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + GUARD_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -92,16 +95,17 @@ def alive(pid: int) -> bool:
 def kill(*pids: int | None) -> None:
     for pid in pids:
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the pool has ended it itself
+            os.kill(pid, signal.SIGKILL)
     eventually(lambda: not any(pid is not None and alive(pid) for pid in pids))
 
 
 def test_answers(pool: CompilePool) -> None:
     assert pool.wait_ready() == compile_jobs.FINGERPRINT
     key = "ab" * 32
-    assert pool.submit(key, {"do": "nothing"}).result(60) == compile_jobs.behave(key, {"do": "nothing"})
+    assert pool.submit(key, {"do": "nothing"}).result(GUARD_S) == compile_jobs.behave(key, {"do": "nothing"})
     results = [submit(pool, "nothing") for _ in range(50)]
-    assert all(result.result(60) for result in results)
+    assert all(result.result(GUARD_S) for result in results)
 
 
 def test_a_refusal_arrives_whole(pool: CompilePool) -> None:
@@ -162,7 +166,7 @@ def test_asyncio(pool: CompilePool) -> None:
 def test_a_killed_process_costs_its_job_a_second_run(pool: CompilePool, tmp_path: Path) -> None:
     before = set(worker_pids(pool))
     assert run(pool, "die once", trace=str(tmp_path / "trace"))
-    assert len(before & set(worker_pids(pool))) == 2
+    eventually(lambda: len(before & set(worker_pids(pool))) == 2)
 
 
 def test_idle_processes_that_were_killed_are_replaced(pool: CompilePool) -> None:
@@ -170,7 +174,7 @@ def test_idle_processes_that_were_killed_are_replaced(pool: CompilePool) -> None
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     # No job is refused for having met dead or dying processes only.
-    assert all(result.result(60) for result in [submit(pool, "nothing") for _ in range(8)])
+    assert all(result.result(GUARD_S) for result in [submit(pool, "nothing") for _ in range(8)])
     eventually(lambda: len(worker_pids(pool)) == 3 and not set(killed) & set(worker_pids(pool)))
 
 
@@ -180,23 +184,26 @@ def test_a_job_that_kills_its_process_again_is_refused(tmp_path: Path) -> None:
         poison = submit(pool, "die", log=str(log))
         neighbour = submit(pool, "nothing")
         with pytest.raises(ResourceLimitError, match="ended its process 2 times"):
-            poison.result(60)
-        assert neighbour.result(60)
+            poison.result(GUARD_S)
+        assert neighbour.result(GUARD_S)
     pids = log.read_text().split()
-    assert len(pids) == len(set(pids)) == 2
+    # A death before the pool has heard of the job's begin is not counted.
+    assert len(pids) == len(set(pids)) >= 2
 
 
 @pytest.mark.parametrize("action", ["spin", "stop"])
 def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with running(processes=2, timeout_s=1.5) as pool:
+    with running(processes=2) as pool:
         hanging = submit(pool, action, log=str(log))
         eventually(log.exists)
         assert run(pool, "nothing")
         assert not hanging.done()
+        pool.timeout_s = 1.5
         with pytest.raises(ResourceLimitError, match=r"longer than the limit of 1\.5 s") as caught:
-            hanging.result(60)
+            hanging.result(GUARD_S)
         assert caught.value.code == "grammar_limit_exceeded"
+        pool.timeout_s = 600
         (pid,) = map(int, log.read_text().split())
         eventually(lambda: not alive(pid))
         eventually(lambda: len(worker_pids(pool)) == 3)
@@ -204,11 +211,11 @@ def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path
 
 
 def test_the_clock_of_a_process_ends_what_no_budget_counted() -> None:
-    with running(cpu_s=0.1) as pool:
+    with running(cpu_s=0.5) as pool:
         before = set(worker_pids(pool))
-        with pytest.raises(ResourceLimitError, match=r"more CPU than the limit of 0\.1 s"):
+        with pytest.raises(ResourceLimitError, match=r"more CPU than the limit of 0\.5 s"):
             run(pool, "spin")
-        assert run(pool, "sleep", seconds=0.3)
+        assert run(pool, "sleep", seconds=0.6)
         eventually(lambda: len(worker_pids(pool)) == 2 and len(before & set(worker_pids(pool))) == 1)
 
 
@@ -222,7 +229,8 @@ def test_the_memory_limit() -> None:
         eventually(lambda: len(worker_pids(pool)) == 2 and len(before & set(worker_pids(pool))) == 1)
 
 
-def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None:
+def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grammar_workers.service.pool.SLICE_S", 1e9)
     gate, log = tmp_path / "gate", tmp_path / "log"
     with running(queue_size=2) as pool:
         running_job = submit(pool, "wait", until=str(gate), log=str(log))
@@ -235,7 +243,7 @@ def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None
         assert second.cancel()
         third = submit(pool, "nothing")
         gate.touch()
-        wait([running_job, first, third], timeout=60)
+        wait([running_job, first, third], timeout=GUARD_S)
         assert first.result() and third.result()
         assert len(log.read_text().split()) == 1, "the cancelled job ran"
 
@@ -246,7 +254,7 @@ def test_processes_that_cannot_load_say_why() -> None:
     with pytest.raises(WorkerStartError, match="ended before it was ready"):
         CompilePool(TARGET, {"failure": "exit"}).wait_ready()
     with pytest.raises(WorkerStartError, match="not loaded within"):
-        CompilePool(TARGET, {}, start_timeout_s=0).wait_ready()
+        CompilePool(TARGET, {"failure": "hang"}, start_timeout_s=0).wait_ready()
     with pytest.raises(WorkerStartError, match="has started threads"):
         CompilePool(TARGET, {"failure": "threads"}).wait_ready()
 
@@ -284,7 +292,7 @@ def test_a_slow_job_holds_nobody_up(tmp_path: Path) -> None:
         assert all(run(pool, "nothing") for _ in range(20))
         assert not slow.done()
         gate.touch()
-        assert slow.result(60)
+        assert slow.result(GUARD_S)
     assert len(log.read_text().split()) == 1, "it was run again though there was room for it"
 
 
@@ -303,14 +311,14 @@ def test_many_slow_jobs_hold_nobody_up_and_all_end(processes: int, tmp_path: Pat
         slow = [submit(pool, "spin", until=str(gate)) for _ in range(4)]
         seen = set(worker_pids(pool))
         for _ in range(6):
-            assert pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other").result(60)
+            assert pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other").result(GUARD_S)
             assert len(compile_jobs.forked(pool)) <= processes + 1
             seen |= set(worker_pids(pool))
         assert not any(job.done() for job in slow)
         assert len(seen) > processes + 1, "nobody made room"
         eventually(lambda: pool.queued + processes == pool.backlog == 4)
         gate.touch()
-        assert all(job.result(60) for job in slow)
+        assert all(job.result(GUARD_S) for job in slow)
         assert pool.backlog == 0
 
 
@@ -330,12 +338,12 @@ def test_tenants_take_turns_in_the_slow_lane_too(tmp_path: Path) -> None:
         assert run(pool, "nothing")
         assert pool.queued == 4
         gates[0].touch()
-        jobs[0].result(60)
+        jobs[0].result(GUARD_S)
         gates[1].touch()
-        jobs[1].result(60)
+        jobs[1].result(GUARD_S)
         # Two of the first tenant's wait still, and have waited for longer.
         gates[4].touch()
-        assert jobs[4].result(60) and not jobs[2].done() and not jobs[3].done()
+        assert jobs[4].result(GUARD_S) and not jobs[2].done() and not jobs[3].done()
 
 
 def test_a_slow_job_that_nobody_wants_makes_room_for_others(tmp_path: Path) -> None:
@@ -354,13 +362,13 @@ def test_a_slow_job_that_nobody_wants_makes_room_for_others(tmp_path: Path) -> N
         assert pool.queued == 1
         wanted[0] = False
         with pytest.raises(AbandonedError):
-            first.result(60)
-        # Nobody waits for the place of the second: somebody may ask for it again.
-        eventually(lambda: pool.queued == 0)
+            first.result(GUARD_S)
+        # Nobody waits for the place of the second, which begins again: somebody may ask for it again.
+        eventually(lambda: len(log.read_text().split()) == 3)
         wanted[1] = False
         time.sleep(0.3)  # for somebody to look
         gate.touch()
-        assert second.result(60)
+        assert second.result(GUARD_S)
 
 
 def test_a_full_slow_lane_refuses(tmp_path: Path) -> None:
@@ -371,18 +379,20 @@ def test_a_full_slow_lane_refuses(tmp_path: Path) -> None:
             slow.append(submit(pool, "spin", until=str(gate)))
             eventually(lambda: not len(pool._lanes._quick))
         last = pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other")
-        assert last.result(60)
+        assert last.result(GUARD_S)
         with pytest.raises(QueueFullError):
-            slow[2].result(60)
+            slow[2].result(GUARD_S)
         gate.touch()
-        assert slow[0].result(60) and slow[1].result(60)
+        assert slow[0].result(GUARD_S) and slow[1].result(GUARD_S)
 
 
 def test_a_replacement_is_forked_not_loaded(tmp_path: Path) -> None:
-    with running({"starts": str(tmp_path)}, timeout_s=2) as pool:
+    with running({"starts": str(tmp_path)}) as pool:
         for _ in range(3):
+            pool.timeout_s = 0.1
             with pytest.raises(ResourceLimitError):
                 run(pool, "spin")
+            pool.timeout_s = 600
             kill(*worker_pids(pool))
             assert run(pool, "nothing")
         assert len(list(tmp_path.iterdir())) == 1
@@ -399,10 +409,10 @@ def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(tmp_path: Path
         eventually(lambda: server_pid(pool) not in (server, None))
         assert worker_pids(pool) == workers
         gate.touch()
-        assert busy.result(60)
+        assert busy.result(GUARD_S)
         kill(server_pid(pool), *workers)
         assert run(pool, "nothing")
-        assert not set(worker_pids(pool)) & set(workers)
+        eventually(lambda: not set(worker_pids(pool)) & set(workers))
 
 
 def test_a_fork_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,13 +427,14 @@ def test_a_fork_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -
         time.sleep(1.5)
         kill(server)
         eventually(lambda: len(worker_pids(pool)) == 2 and killed[0] not in worker_pids(pool))
-        # And once more, but for itself.
-        monkeypatch.setattr("grammar_workers.service.worker_handle._FORK_TIMEOUT_S", 0.1)
+        # And once more, but for itself. The next server may take its time.
         server = server_pid(pool)
         assert server is not None
         os.kill(server, signal.SIGSTOP)
-        killed = worker_pids(pool)
-        kill(*killed)
+        with monkeypatch.context() as patch:
+            patch.setattr("grammar_workers.service.worker_handle._FORK_TIMEOUT_S", 0.1)
+            kill(*worker_pids(pool))
+            eventually(lambda: server_pid(pool) not in (server, None))
         assert run(pool, "nothing")
         assert server_pid(pool) != server
 
@@ -450,12 +461,13 @@ def test_no_descriptors_are_left_over() -> None:
             killed = set(worker_pids(pool))
             kill(*killed)
             assert run(pool, "nothing")
-            while killed & set(worker_pids(pool)) or len(pool._ready) < 2:
-                time.sleep(0.02)
-        assert {pid: descriptors(pid) for pid in before} == before
+            eventually(lambda killed=killed: not killed & set(worker_pids(pool)) and len(pool._ready) == 2)
+        # Threads of other tests may have a file open for a moment.
+        eventually(lambda: all(descriptors(pid) <= before[pid] for pid in before))
 
 
-def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
+def test_closing_kills_and_settles_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grammar_workers.service.pool.SLICE_S", 1e9)  # nobody makes room
     log = tmp_path / "log"
     with running() as pool:
         busy = submit(pool, "spin", log=str(log))

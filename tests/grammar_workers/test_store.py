@@ -21,6 +21,8 @@ from grammar_workers.artifacts.store.file_tier import MAX_ARTIFACT_BYTES, FileTi
 from grammar_workers.errors import ArtifactError
 from tests.grammar_workers.flights import single_flight
 
+pytestmark = pytest.mark.usefixtures("patient_redis")
+
 FINGERPRINT = "ab12"
 
 

@@ -17,14 +17,14 @@ import pytest
 import redis
 import trustme
 
-from grammar_workers.artifacts.store import GrammarStore, circuit_breaker, open_store
-from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S
+from grammar_workers.artifacts.store import GrammarStore, circuit_breaker, open_store, redis_client
 from grammar_workers.artifacts.store.redis_tier import PREFIX
-from grammar_workers.artifacts.store.store import MIN_PATIENCE_S
 from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
 from tests.redis_relay import RedisRelay
-from tests.redis_server import RedisServer, free_port
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.usefixtures("patient_redis")
 
 
 def store_at(url: str, folder: Path) -> GrammarStore:
@@ -65,14 +65,17 @@ def listener(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def test_dead(tmp_path: Path) -> None:
-    store = store_at(f"redis://127.0.0.1:{free_port()}/0", tmp_path)
-    works_without_redis(store)
-    assert store.stats()["redis"]["errors"]
-    works_without_redis(store)
-    assert store.stats()["redis"]["breaker"] == "open"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody else can listen there
+        store = store_at(f"redis://127.0.0.1:{taken.getsockname()[1]}/0", tmp_path)
+        works_without_redis(store)
+        assert store.stats()["redis"]["errors"]
+        works_without_redis(store)
+        assert store.stats()["redis"]["breaker"] == "open"
 
 
-def test_a_server_that_accepts_and_never_answers(tmp_path: Path) -> None:
+def test_a_server_that_accepts_and_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_client, "DEADLINE_S", 0.1)
     with listener(lambda connection: None) as url:
         store = store_at(url, tmp_path)
         for _ in range(20):
@@ -87,7 +90,8 @@ def test_a_server_that_accepts_and_never_answers(tmp_path: Path) -> None:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*999999999\r\n", b"$-5\r\n", b"\x00" * 100, b":x\r\n"],
     ids=["HTTP", "endless array", "negative length", "zeros", "no number"],
 )
-def test_a_server_that_speaks_something_else(reply: bytes, tmp_path: Path) -> None:
+def test_a_server_that_speaks_something_else(reply: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_client, "DEADLINE_S", 0.1)
     with listener(lambda connection: connection.sendall(reply)) as url:
         store = store_at(url, tmp_path)
         for _ in range(3):
@@ -95,11 +99,12 @@ def test_a_server_that_speaks_something_else(reply: bytes, tmp_path: Path) -> No
         assert store.stats()["redis"]["errors"]
 
 
-def test_slow(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_slow(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RedisRelay(redis_server.port) as relay:
         store, key = store_at(relay.url, tmp_path / "a"), new_key()
         store.put(key, data := new_artifact(key))
         relay.delay_s = 0.15
+        monkeypatch.setattr(redis_client, "SLOW_S", 0.1)
         other_node = store_at(relay.url, tmp_path / "b")
         assert other_node.get(key) == data, "slow, but right"
         for _ in range(3):
@@ -160,13 +165,14 @@ def test_an_acl_user_with_the_documented_rights(redis_server: RedisServer, tmp_p
         assert not {"refused", "errors"} & set(used.stats()["redis"])
 
 
-def test_what_is_slow_depends_on_what_an_answer_saves(tmp_path: Path) -> None:
+def test_what_is_slow_depends_on_what_an_answer_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grammar_workers.artifacts.store.store.MIN_PATIENCE_S", 0.02)
     with RedisServer() as server:
         store = store_at(server.url, tmp_path)
         client = store._redis_client
         assert client is not None
-        for seconds, patience in ((10.0, SOCKET_TIMEOUT_S), (0.0, MIN_PATIENCE_S)):
-            for _ in range(50):
+        for seconds, patience in ((100.0, redis_client.SOCKET_TIMEOUT_S), (0.0, 0.02)):
+            for _ in range(100):
                 store.found_elsewhere(seconds)
             assert client.patience_s == pytest.approx(patience)
         client.patience_s = 60
@@ -259,14 +265,16 @@ def test_stopped_in_the_middle_and_restarted_empty(redis_server: RedisServer, tm
     assert other_node.get(after) is not None
 
 
-def test_paused_and_resumed(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_paused_and_resumed(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, other_node = (store_at(redis_server.url, tmp_path / name) for name in "ab")
     late, key = new_key(), new_key()
     store.put(late, new_artifact(late))
     store.put(key, data := new_artifact(key))
     redis_server.pause()
     try:
-        assert other_node.get(late) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(redis_client, "DEADLINE_S", 0.1)
+            assert other_node.get(late) is None
     finally:
         redis_server.resume()
     # The late answer to that question is not taken for the answer to this one.
@@ -306,6 +314,7 @@ def test_circuit_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(circuit_breaker, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(circuit_breaker, "FAILURES_TO_OPEN", 2)
+    monkeypatch.setattr(circuit_breaker, "RETRY_AFTER_S", 5.0)
     breaker = circuit_breaker.CircuitBreaker()
     breaker.failed()
     breaker.succeeded()

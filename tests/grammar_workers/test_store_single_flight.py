@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,8 @@ from grammar_workers.artifacts.store.redis_client import RedisClient
 from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import new_artifact, new_key
 from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.usefixtures("patient_redis")
 
 COMPILE_ONCE = """
 import sys
@@ -58,6 +62,24 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"file://{tmp_path}"
 
 
+def hurry_renewals(monkeypatch: pytest.MonkeyPatch, monotonic: Callable[[], float] = time.monotonic) -> None:
+    """Holders renew their Redis locks all the time, long before a lease ends. `monotonic`: the clock of who waits."""
+    sleep = time.sleep
+    monkeypatch.setattr(locks_module, "time", SimpleNamespace(sleep=lambda _: sleep(0.01), monotonic=monotonic))
+
+
+def wait_for_renewals(server: RedisServer, keys: list[str]) -> None:
+    """Returns when the holder has renewed all these locks from now on."""
+    redis = server.client()
+    shortened = int(locks_module.LEASE_S * 500)
+    for key in keys:
+        assert redis.pexpire(f"{locks_module._PREFIX}{key}", shortened)
+    deadline = time.monotonic() + 200
+    while not all(redis.pttl(f"{locks_module._PREFIX}{key}") > shortened for key in keys):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def compile_in_threads(stores: list[GrammarStore], key: str) -> int:
     compilations: list[bytes] = []
     ready = threading.Barrier(len(stores))
@@ -95,7 +117,7 @@ def test_sixteen_threads_of_one_process_compile_once() -> None:
 def test_processes_compile_once(url: str) -> None:
     key = new_key()
     processes = [start(COMPILE_ONCE, url, key) for _ in range(6)]
-    outputs = [process.communicate("go\n", timeout=60)[0] for process in processes]
+    outputs = [process.communicate("go\n", timeout=200)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 6
     assert sum(output.count("compiled") for output in outputs) == 1
 
@@ -129,25 +151,25 @@ def test_waiters_leave_when_the_artifact_arrives(url: str) -> None:
         assert not waiting.leads
 
 
-def test_a_long_compile_keeps_its_redis_lock(
-    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locks_module, "LEASE_S", 1.0)
-    key = new_key()
+def test_a_long_compile_keeps_its_redis_lock(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry_renewals(monkeypatch)
+    before = threading.enumerate()
+    keys = [new_key() for _ in range(21)]
+    key = keys[0]
     lock, other = RedisLock(RedisClient(redis_server.url)), RedisLock(RedisClient(redis_server.url))
-    release = lock.try_acquire(key)
-    more = [lock.try_acquire(new_key()) for _ in range(20)]
+    release, *more = map(lock.try_acquire, keys)
     assert release and all(more)
-    for _ in range(20):
-        time.sleep(0.1)
+    for _ in range(3):
+        wait_for_renewals(redis_server, keys)
         assert other.try_acquire(key) is None
-    assert sum(thread.name == "renew-locks" for thread in threading.enumerate()) == 1
+    assert [thread.name for thread in threading.enumerate() if thread not in before].count("renew-locks") == 1
     release()
     taken = other.try_acquire(key)
     assert taken
     release()  # late: the lock is somebody else's now
     assert lock.try_acquire(key) is None
-    taken()
+    for let_go in (taken, *more):
+        let_go()
 
 
 def test_redis_dying_under_the_holder_leaves_the_node_lock(redis_server: RedisServer, tmp_path: Path) -> None:
@@ -157,7 +179,7 @@ def test_redis_dying_under_the_holder_leaves_the_node_lock(redis_server: RedisSe
         assert leads
         redis_server.stop()
         # Uncoordinated with the holder now, but again only one at a time on this node.
-        with single_flight(other, key, timeout_s=5) as other_leads:
+        with single_flight(other, key, timeout_s=60) as other_leads:
             assert other_leads
             assert not open_store(f"file://{tmp_path}").flight(key, timeout_s=60).settled()
             other.put(key, data := new_artifact(key))

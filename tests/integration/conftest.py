@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from tests.integration.server import Server
+from tests.integration.server import START_DEADLINE_S, Server
 from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer
 
@@ -97,9 +98,11 @@ def two_of_each(request: pytest.FixtureRequest) -> None:
     if "server" not in request.fixturenames:
         return
     server: Server = request.getfixturevalue("server")
-    for _ in range(600):
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
         counts = [len(server.replicas(name)) for name in ("Router", "GrammarCompiler", "ModelReplica")]
-        if counts == [2, 2, 2] and httpx.get(f"{server.url}/health", timeout=20, trust_env=False).status_code == 200:
-            return
+        with contextlib.suppress(httpx.TransportError):
+            if counts == [2, 2, 2] and httpx.get(f"{server.url}/health", trust_env=False).status_code == 200:
+                return
         time.sleep(0.1)
     pytest.fail(f"replicas are missing: {counts}\n{server.log}")

@@ -56,6 +56,8 @@ class Finding:
     status: int
     seconds: float
     gap_s: float
+    cpu_s: float
+    """Of the routers."""
     memory_mb: float
     fault: str | None
 
@@ -108,15 +110,20 @@ class Field:
         """Send these at the same time."""
         made = [(one, *one.make()) for one in attacks]
         self._stream.gaps()
+        before = self._cpu_s()
         with ThreadPoolExecutor(len(made)) as threads:
             answers = list(threads.map(lambda one: self._send(one[0].path, one[1]), made))
         time.sleep(0.1)  # chunks that were held up come now
+        cpu_s = self._cpu_s() - before
         gap = max((gap.seconds for gap in self._stream.gaps()), default=0.0)
         memory = self.memory_mb()
         return [
-            Finding(one.name, answer.status_code, seconds, gap, memory, fault(answer, value))
+            Finding(one.name, answer.status_code, seconds, gap, cpu_s, memory, fault(answer, value))
             for (one, _, value), (answer, seconds) in zip(made, answers, strict=True)
         ]
+
+    def _cpu_s(self) -> float:
+        return sum(sum(router.cpu_times()[:2]) for router in self._routers)
 
     def memory_mb(self) -> float:
         """How far the memory of a router has been above what it was."""

@@ -99,7 +99,7 @@ class Server:
         """What Ctrl-C does. Returns the exit code and the processes that are left over."""
         started = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=120)
         return code, [process for process in started if still_runs(process)]
 
     def replicas(self, deployment: str) -> list[psutil.Process]:
@@ -123,7 +123,7 @@ class Server:
         """As `metric`, by the whole line before the value: all its labels."""
         found = {}
         for port in self.metrics_ports:
-            with contextlib.suppress(httpx.ConnectError):  # the port of a node that is gone
+            with contextlib.suppress(httpx.TransportError):  # the port of a node that is gone, or busy
                 text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10, trust_env=False).text
                 for line in text.splitlines():
                     series, _, value = line.rpartition(" ")

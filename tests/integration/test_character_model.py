@@ -115,7 +115,7 @@ def url() -> Iterator[str]:
 
 def post(url: str, constraint: dict[str, Any] | None, **fields: Any) -> httpx.Response:
     body = {"prompt": "\n", "max_tokens": 60, "structured_outputs": constraint, **fields}
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=60, trust_env=False)
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=200, trust_env=False)
 
 
 def choice(url: str, constraint: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:

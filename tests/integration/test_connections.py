@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from tests.integration.connections import Attack, attacked
@@ -24,5 +26,6 @@ async def test_half_open_connections_beside_a_stream(
     assert outcome.failures == []
     # One that has its answer and is silent may stay for a minute; the others were cut.
     assert (outcome.opened > attack.connections) is renewed
-    assert max(outcome.slowest_s.values()) < GENEROUS_S
-    assert outcome.gap_s < GENEROUS_S
+    # A machine that stalls holds up a few of the probes, an attack nearly all of them, and the stream for its time.
+    assert max(map(statistics.median, outcome.probes.values())) < GENEROUS_S
+    assert outcome.gap_s < beyond_its_deadline_s - GENEROUS_S

@@ -47,7 +47,7 @@ async def test_compiling_in_the_background(http: httpx.AsyncClient) -> None:
     created = await http.post("/v1/grammars", json={"specification": specification, "wait": False})
     assert created.status_code in (200, 202)
     path = f"/v1/grammars/{created.json()['key']}"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         while (await http.get(path)).json().get("status") != "ready":
             await asyncio.sleep(0.1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.server import START_DEADLINE_S, Server
+from tests.integration.server import METRICS_DEADLINE_S, START_DEADLINE_S, Server
 from tests.integration.stops import Signal, with_a_long_stream
 from tests.integration.traffic import PERSON, structured
 
@@ -40,7 +40,7 @@ def compilations(server: Server) -> dict[str, list[float]]:
 
 def assert_compilations(server: Server, expected: dict[str, list[float]]) -> None:
     """Replicas export their metrics one after the other, some seconds late."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + METRICS_DEADLINE_S
     while (shown := compilations(server)) != expected and time.monotonic() < deadline:
         time.sleep(0.5)
     assert shown == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from typing import Any
@@ -124,13 +125,12 @@ async def test_other_origins_are_not_let_in(http: httpx.AsyncClient) -> None:
 def test_metrics_are_on_this_machine_alone(server: Server) -> None:
     """As is what Ray's own processes listen on; replicas call each other by ports of Serve's."""
     started = psutil.Process(server.process.pid).children(recursive=True)
-    listening = [
-        connection.laddr
-        for process in started
-        if still_runs(process) and "ServeReplica" not in process.name()
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+    listening = []
+    for process in started:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends now
+            if still_runs(process) and "ServeReplica" not in process.name():
+                found = process.net_connections("inet")
+                listening += [connection.laddr for connection in found if connection.status == psutil.CONN_LISTEN]
     assert set(server.metrics_ports) <= {address.port for address in listening}
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 

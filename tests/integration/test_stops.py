@@ -11,6 +11,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 async def test_a_signal_under_load() -> None:
     """None of the answers is 404 or cut, and the server is gone within its deadline, with all that it has started."""
-    stop, wrong = await run(SIGTERM_UNDER_LOAD)
+    stop, wrong = await run(SIGTERM_UNDER_LOAD, late_s=30.0)
     assert wrong == []
     assert stop.answers["whole"] > 0 and stop.answers["503"] > 0

@@ -38,13 +38,16 @@ async def test_garbage_is_counted_and_compiled_over(
     words = {kind: f"{kind} {secrets.token_hex(4)}" for kind in kinds}
     specifications = {kind: {"type": "choice", "choices": [word]} for kind, word in words.items()}
     counted = server.series(EVENTS, tier="redis", event="corrupt")
-    planted = {}
-    for kind, specification in specifications.items():
-        key = (await http.post("/v1/grammars", json={"specification": specification})).json()["key"]
+    redis: Any = server_redis.client()
+
+    async def plant(kind: str) -> tuple[str, bytes]:
+        answer = await http.post("/v1/grammars", json={"specification": specifications[kind]})
+        key = answer.json()["key"]
         # It leaves the memory of its compiler and the files, so that Redis is asked.
         assert (await http.delete(f"/v1/grammars/{key}")).status_code == 200
-        planted[PREFIX + key] = rubbish(key, tmp_path / "trace")[kind]
-    server_redis.client().mset(planted)
+        planted = rubbish(key, tmp_path / "trace")[kind]
+        redis.set(PREFIX + key, planted)
+        return PREFIX + key, planted
 
     async def ask(kind: str) -> str:
         constraint = {"structured_outputs": {"choice": [words[kind]]}}
@@ -52,9 +55,14 @@ async def test_garbage_is_counted_and_compiled_over(
         assert response.status_code == 200, response.text
         return str(response.json()["choices"][0]["message"]["content"])
 
-    assert await asyncio.gather(*map(ask, kinds)) == list(words.values())
-    assert not (tmp_path / "trace").exists()
-    assert not set(server_redis.client().mget(planted)) & set(planted.values())
+    left = kinds
+    for _ in range(20):  # a compiler that is held up does without Redis for a while
+        places = [await plant(kind) for kind in left]
+        assert await asyncio.gather(*map(ask, left)) == [words[kind] for kind in left]
+        left = [kind for kind, (key, planted) in zip(left, places, strict=True) if redis.get(key) == planted]
+        if not left:
+            break
+    assert not left and not (tmp_path / "trace").exists()
     deadline = time.monotonic() + METRICS_DEADLINE_S
     while server.increase(counted, EVENTS, tier="redis", event="corrupt") < len(kinds):
         assert time.monotonic() < deadline

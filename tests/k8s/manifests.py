@@ -32,7 +32,7 @@ def kustomize_command() -> list[str] | None:
 def _built(folder: Path) -> str:
     command = kustomize_command()
     assert command is not None
-    result = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

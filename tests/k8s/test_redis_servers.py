@@ -50,7 +50,7 @@ def servers(kustomize: None, tmp_path: Path) -> Iterator[list[tuple[str, int]]]:
     yield started
     for process in processes:
         process.terminate()
-        assert process.wait(timeout=20) == 0, "redis-server was not the process that got the signal"
+        assert process.wait(timeout=120) == 0, "redis-server was not the process that got the signal"
 
 
 def connect(port: int, password: str | None) -> redis.Redis:
@@ -59,7 +59,7 @@ def connect(port: int, password: str | None) -> redis.Redis:
 
 def answering(port: int) -> redis.Redis:
     client = connect(port, PASSWORD)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
             client.ping()

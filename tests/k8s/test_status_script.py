@@ -46,7 +46,7 @@ def test_the_reason_is_told(tmp_path: Path, application: str, pod: str, event: s
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "APPLICATION": application.replace("\n", "\\n"), "POD": pod, "EVENT": event}
     run = subprocess.run(
-        ["sh", str(REPOSITORY / "k8s" / "status.sh")], env=environment, capture_output=True, text=True, timeout=30
+        ["sh", str(REPOSITORY / "k8s" / "status.sh")], env=environment, capture_output=True, text=True, timeout=200
     )
     assert run.returncode == bool(application or pod), run.stderr
     for words in told:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
-import time
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grammar_workers import GrammarOptions, Vocabulary, compile_grammar
+from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
@@ -23,7 +25,6 @@ from turnstile_llm import Regex, compile, compile_async
 from turnstile_llm import compilation as module
 
 SLOW = {"type": "object", "properties": {f"name{n}": {"type": "string", "minLength": n % 7} for n in range(60)}}
-DELAY_S = 0.02
 
 
 @pytest.fixture
@@ -82,36 +83,43 @@ def test_threads_compile_at_once(compiled: list[str]) -> None:
         assert (grammar.automaton().allowed_mask(1) == alone.allowed_mask(1)).all()
 
 
-async def longest_delay(stop: asyncio.Event) -> float:
-    """The longest time by which a task that wants to run every millisecond is late."""
-    longest = 0.0
-    while not stop.is_set():
-        began = time.perf_counter()
-        await asyncio.sleep(0.001)
-        longest = max(longest, time.perf_counter() - began - 0.001)
-    return longest
+def test_the_event_loop_goes_on_while_another_process_compiles(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes are stopped until the loop has gone on, and no thread but another one loads what they send."""
+    load, loading = TokenFSM.from_bytes, list[threading.Thread]()
 
+    def noting(*arguments: Any, **named: Any) -> TokenFSM:
+        loading.append(threading.current_thread())
+        return load(*arguments, **named)
 
-def test_the_event_loop_goes_on_while_another_process_compiles(compiled: list[str]) -> None:
-    async def run(vocabulary: Vocabulary) -> list[float]:
+    monkeypatch.setattr(TokenFSM, "from_bytes", noting)
+
+    async def run(vocabulary: Vocabulary) -> None:
         first = await compile_async(Regex("ab"), vocabulary)  # starts the processes
         assert first.key == compile_grammar({"type": "regex", "pattern": "ab"}, vocabulary).key
         with pytest.raises(UnsatisfiableError) as caught:
             await compile_async({"type": "integer", "minimum": 3, "maximum": 2}, vocabulary)
         caught.value.__traceback__ = None  # its frames would keep the vocabulary
-        delays = []
-        for number in range(3):  # a busy machine delays any process: the best of three counts
-            stop = asyncio.Event()
-            delay = asyncio.create_task(longest_delay(stop))
-            grammar = await compile_async({**SLOW, "minProperties": number}, vocabulary)
-            stop.set()
-            delays.append(await delay)
-            assert compile({**SLOW, "minProperties": number}, vocabulary).automaton() is grammar.automaton()
-        return delays
+        pool = module._pools[vocabulary]
+        eventually(lambda: len(pool._ready) == 2)
+        stopped = worker_pids(pool)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        going_on = threading.Timer(60, lambda: [os.kill(pid, signal.SIGCONT) for pid in stopped])
+        going_on.start()
+        compiling = asyncio.create_task(compile_async(SLOW, vocabulary))
+        while not pool.running:
+            await asyncio.sleep(0.001)
+        assert not compiling.done() and going_on.is_alive(), "the loop has waited for the processes"
+        going_on.cancel()
+        going_on.function()
+        grammar = await compiling
+        assert compile(SLOW, vocabulary).automaton() is grammar.automaton()
 
     vocabulary = Vocabulary([bytes([byte]) for byte in range(256)] + [None], [256])
-    delays = asyncio.run(run(vocabulary))
-    assert compiled == [] and min(delays) < DELAY_S, delays
+    asyncio.run(run(vocabulary))
+    assert compiled == [] and loading and threading.main_thread() not in loading
     pids = worker_pids(module._pools[vocabulary])
     assert len(pids) == 2
     # The processes end with the vocabulary.

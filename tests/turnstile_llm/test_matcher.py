@@ -103,7 +103,7 @@ class Halting:
 
     def next_state(self, state: int, token: int) -> int:
         self.entered.set()
-        assert self.leave.wait(20)
+        assert self.leave.wait(200)
         return self._fsm.next_state(state, token)
 
 
@@ -112,7 +112,7 @@ def test_two_threads_in_one_matcher() -> None:
     matcher, accepted, bitmask = Matcher(fsm), [], new_bitmask()
     thread = threading.Thread(target=lambda: accepted.append(matcher.accept(97)))
     thread.start()
-    assert fsm.entered.wait(20)
+    assert fsm.entered.wait(200)
     uses = [
         lambda: matcher.accept(97),
         lambda: matcher.fill_bitmask(bitmask),

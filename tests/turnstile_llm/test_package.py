@@ -23,7 +23,7 @@ PROGRAM = "".join(block.text for block in blocks(PAGE, "python"))
 def run(program: str, *path: Path) -> str:
     """Return the output of a program in a new interpreter whose search path is `path`, then the repository."""
     code = f"import sys; sys.path[:0] = {[str(folder) for folder in (*path, REPOSITORY)]!r}\n{program}"
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=200)
     return done.stdout + done.stderr
 
 

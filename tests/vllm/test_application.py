@@ -137,7 +137,7 @@ def test_clients_that_leave_free_the_engine(server: Server) -> None:
             await asyncio.gather(*(leave(http) for _ in range(16)))
 
     asyncio.run(scenario())
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while busy_seconds(server, 2) > 0.4:
         assert time.monotonic() < deadline, "vLLM goes on without a reader"
 

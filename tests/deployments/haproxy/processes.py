@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import http.server
+import itertools
 import os
 import socket
 import subprocess
@@ -23,16 +24,18 @@ from deployments.haproxy.settings import Settings
 from tests.redis_server import free_port
 
 PROGRAM = [sys.executable, "-m", "deployments.haproxy"]
-START_DEADLINE_S = 20
+START_DEADLINE_S = 120
 
 
 class Router(http.server.BaseHTTPRequestHandler):
     """`/N` answers after N seconds, `/stream/N` sends something, and the rest after N seconds, `/die` nothing.
 
-    `/plain/STATUS` answers with that status as Serve does, in plain text.
+    `/held` and `/stream/held` do so when `may_end` is set. `/plain/STATUS` answers with that status as Serve does, in
+    plain text.
     """
 
     protocol_version = "HTTP/1.1"
+    may_end = threading.Event()
 
     def do_GET(self) -> None:
         *_, kind, last = f"/{self.path}".split("/")
@@ -48,6 +51,8 @@ class Router(http.server.BaseHTTPRequestHandler):
         if kind == "stream":
             self.wfile.write(b"01234")
         time.sleep(seconds)
+        if last == "held":
+            self.may_end.wait(200)
         self.wfile.write(b"56789" if kind == "stream" else b"0123456789")
 
     do_POST = do_GET
@@ -165,19 +170,16 @@ def haproxy(folder: Path, settings: Settings, *routers: int, fallback: int | Non
         process.end()
 
 
-def talk(
-    port: int, *parts: bytes, pause_s: float = 0.0, source: str = "127.0.0.1", limit_s: float = 20
-) -> tuple[bytes, float]:
-    """What comes back until the connection closes for what is sent part by part, and the seconds that took."""
-    began = time.monotonic()
+def talk(port: int, *parts: bytes, again: bytes = b"", pause_s: float = 0.0) -> bytes:
+    """What comes back until the connection closes for what is sent: the parts, then `again` without end, if any."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=limit_s, source_address=(source, 0)) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=200) as connection:
         try:
-            for part in parts:
+            for part in itertools.chain(parts, itertools.repeat(again) if again else ()):
                 connection.sendall(part)
                 time.sleep(pause_s)
             while more := connection.recv(1 << 16):
                 answer += more
         except ConnectionError:
             pass
-    return answer, time.monotonic() - began
+    return answer

