@@ -32,6 +32,7 @@ from grammar_workers.matching.kernels.compile_all import compile_kernels
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Recognizer
 from grammar_workers.matching.token_fsm import TokenFSM
+from grammar_workers.numba_options import CALLED
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.types import GrammarKey
@@ -80,7 +81,11 @@ def compile_grammar(
             fsm = _compiled(specification, vocabulary, options, limits, resources)
         except LimitExceededError as error:
             advised = with_change(error, dict(specification))
-            raise advised from None
+            try:
+                raise advised from None
+            finally:
+                # The traceback refers to this frame, and so to everything that the compilation has made.
+                del advised
         fsm.costs = budget.seconds
         return fsm
 
@@ -168,6 +173,9 @@ def warm_up(vocabulary: Vocabulary) -> None:
     """
     for _ in compile_kernels():
         pass
+    # numba loads a kernel from the cache at the first call, which takes 2 to 8 ms.
+    for kernel, arguments in CALLED:
+        kernel.compile(arguments)
     number_dfa.any_number()
     number_dfa.integer()
     # Case folding and word characters are tables over all of Unicode.

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pytest
 
-from grammar_workers import GrammarOptions, compile_grammar, gc_control
+from grammar_workers import GrammarOptions, Limits, compile_grammar, gc_control
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.gc_control import GcPause
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
 from tests.grammar_workers.vocabularies import bytes_vocabulary
@@ -73,6 +74,27 @@ def test_reference_counts_free_what_a_compilation_made(
     gc.disable()
     try:
         compile_grammar(specification, vocabulary, options=options)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("few_objects")
+def test_reference_counts_free_what_a_failed_compilation_made() -> None:
+    vocabulary, limits = bytes_vocabulary(), Limits(max_steps=2000)
+
+    def fail() -> str:
+        try:
+            compile_grammar(OBJECTS, vocabulary, limits=limits)
+        except LimitExceededError as error:
+            return error.message
+        return ""
+
+    assert "; " in fail(), "a limit with advice"
+    gc.collect()
+    gc.disable()
+    try:
+        fail()
         assert gc.collect() == 0
     finally:
         gc.enable()
