@@ -10,7 +10,6 @@ import numpy as np
 from numba import int32, int64, njit
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.numba_options import INNER, OPTIONS, called_with
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.instructions import TABLES, Tables
@@ -95,22 +94,51 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
 @njit(**OPTIONS)
 def _tell_apart(table, rows, literals):  # type: ignore[no-untyped-def]
     """Return the class of each byte (int32 [256]), and whether `rows` or `literals` read it (bool [256])."""
-    # The targets of each byte in all rows, after a number that tells literals apart.
-    targets = np.full((256, rows.shape[0] + 1), -1, np.int32)
+    classes = np.zeros(256, np.int32)
+    # A byte of each class.
+    samples = np.zeros(256, np.int32)
+    own = np.full(256, -1, np.int32)
     read = np.zeros(256, np.bool_)
     for byte in literals:
-        targets[byte, 0] = byte
+        own[byte] = byte
         read[byte] = True
-    for i in range(rows.shape[0]):
+    many = _split(classes, samples, 1, own)
+    for row in rows:
+        many = _split(classes, samples, many, table[row])
         for byte in range(256):
-            targets[byte, i + 1] = table[rows[i], byte]
-            read[byte] |= table[rows[i], byte] >= 0
+            read[byte] |= table[row, byte] >= 0
     for byte in LEADS_OUT:
         read[byte] = False
-    return distinct_rows(targets)[0], read
+    return classes, read
 
 
-def site_ends_of(tables: Tables) -> NDArray[np.int32]:
+@njit(**OPTIONS)
+def _split(classes, samples, many, targets):  # type: ignore[no-untyped-def]
+    """Split the `many` classes of bytes whose bytes have different targets. Return the new number of classes."""
+    alike = True
+    for byte in range(256):
+        alike &= targets[byte] == targets[samples[classes[byte]]]
+    if alike:  # most rows split nothing
+        return many
+    former = classes.copy()
+    before = many
+    for byte in range(256):
+        if targets[byte] != targets[samples[former[byte]]]:
+            number = before
+            while number < many and (
+                former[samples[number]] != former[byte] or targets[samples[number]] != targets[byte]
+            ):
+                number += 1
+            if number == many:
+                samples[many] = byte
+                many += 1
+            classes[byte] = number
+    return many
+
+
+@called_with(TABLES)
+@njit(**OPTIONS)
+def site_ends_of(tables):  # type: ignore[no-untyped-def]
     """Compute where the return sites in `tables.returns` end. A return site is the list of a call's return states.
 
     Args:
@@ -119,9 +147,19 @@ def site_ends_of(tables: Tables) -> NDArray[np.int32]:
     Returns:
         For each index in `returns`, the end (exclusive) of the return site that contains the index, int32 [r].
     """
-    is_call = tables.instructions[:, code.INSTRUCTION_MOVE] == code.CALL
-    borders = np.append(np.unique(tables.instructions[is_call, code.INSTRUCTION_SITE]), np.int32(len(tables.returns)))
-    return np.repeat(borders, np.diff(borders, prepend=0))
+    instructions = tables.instructions
+    many = tables.returns.shape[0]
+    begins = np.zeros(many + 1, np.bool_)
+    for number in range(instructions.shape[0]):
+        if instructions[number, code.INSTRUCTION_MOVE] == code.CALL:
+            begins[instructions[number, code.INSTRUCTION_SITE]] = True
+    ends = np.empty(many, np.int32)
+    end = np.int32(many)
+    for place in range(many - 1, -1, -1):
+        ends[place] = end
+        if begins[place]:
+            end = np.int32(place)
+    return ends
 
 
 @njit(inline="always", **OPTIONS)

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from grammar_workers.numba_options import OPTIONS, called_with, readonly
 from grammar_workers.pushdown.byte_classes import UNREAD
-from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN, group_tokens
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 # Number of columns of a folded tree: the columns of a plain prefix tree up to TRIE_END.
 FOLDED_COLUMNS = TRIE_TOKEN
-# Columns of the merged nodes, while a tree is folded.
-_BYTE, _DEPTH, _PARENT = range(3)
+# Columns of a merged node, while a tree is folded: a byte, the depth, the parent, the child that was found last, the
+# next sibling, and the last token that ends here. 0: no node, because the root is no child. -1: no token.
+_BYTE, _DEPTH, _PARENT, _CHILD, _SIBLING, _TOKEN, _COLUMNS = range(7)
 
 
 class FoldedTree(NamedTuple):
@@ -46,49 +47,40 @@ class FoldedTree(NamedTuple):
         return self.tree.nbytes + self.spans.nbytes + self.tokens.nbytes
 
 
-def fold(tree: NDArray[np.int32], node_of: NDArray[np.int32], classes: bytes) -> FoldedTree:
+def fold(tree: NDArray[np.int32], same_bytes: NDArray[np.int32], classes: bytes) -> FoldedTree:
     """Fold the prefix tree of a vocabulary: merge edges whose bytes are in one equivalence class.
 
     Args:
         tree: Prefix tree of all tokens (`Vocabulary.tree`), int32 [nodes, TRIE_COLUMNS].
-        node_of: For each token, the node of `tree` in which it ends (`Vocabulary.node_of`), -1 for none, int32 [V].
+        same_bytes: For each token, the next token with the same bytes (`Vocabulary.same_bytes`), -1 for none, int32
+            [V].
         classes: Equivalence class of each byte, 256 bytes. Tokens with a byte of class 255 (UNREAD) are not in the
             folded tree.
 
     Returns:
         The folded tree. Two tokens end in one node if their bytes have the same sequence of classes.
     """
-    return FoldedTree(*_fold(tree, node_of, np.frombuffer(classes, np.uint8)))
+    return FoldedTree(*_fold(tree, same_bytes, np.frombuffer(classes, np.uint8)))
 
 
 @called_with(int32[:, ::1], int32[::1], readonly(uint8[::1]))
 @njit(**OPTIONS)
-def _fold(tree, node_of, classes):  # type: ignore[no-untyped-def]
-    merged, nodes = _merge(tree, classes)
-    folded, number_of = _in_preorder(nodes)
-    ends = np.full(node_of.shape[0], -1, np.int32)
-    for token in range(node_of.shape[0]):
-        if node_of[token] >= 0:
-            ends[token] = number_of[merged[node_of[token]]]
-    spans, tokens = group_tokens(ends, folded.shape[0])
-    return folded, spans, tokens
+def _fold(tree, same_bytes, classes):  # type: ignore[no-untyped-def]
+    nodes, before = _merge(tree, same_bytes, classes)
+    return _in_preorder(nodes, before)
 
 
 @njit(**OPTIONS)
-def _merge(tree, classes):  # type: ignore[no-untyped-def]
-    """Return the merged node of each node of a prefix tree, and byte, depth and parent of each merged node.
+def _merge(tree, same_bytes, classes):  # type: ignore[no-untyped-def]
+    """Return the merged nodes in the order of their creation, and for each token the one before it in its node or -1.
 
-    Nodes are merged if their bytes have the same sequence of classes. Merged nodes have the order in which they are
-    created. Merged node 0 is the root. It also stands for the nodes that are left out.
+    Nodes are merged if their bytes have the same sequence of classes. Merged node 0 is the root.
     """
     most = tree.shape[0] + 1
-    merged = np.zeros(tree.shape[0], np.int32)
-    nodes = np.empty((most, 3), np.int32)
-    # The last child of each node, and the child before it. 0: none, because the root is no child.
-    children = np.empty(most, np.int32)
-    siblings = np.empty(most, np.int32)
+    nodes = np.empty((most, _COLUMNS), np.int32)
+    before = np.empty(same_bytes.shape[0], np.int32)
     path = np.empty(most, np.int32)
-    children[0] = path[0] = 0
+    nodes[0, _CHILD] = path[0] = 0
     many = np.int32(1)
     i = np.int64(0)
     while i < tree.shape[0]:
@@ -97,39 +89,59 @@ def _merge(tree, classes):  # type: ignore[no-untyped-def]
             i = np.int64(tree[i, TRIE_END])
             continue
         parent = path[depth]
-        node = children[parent]
+        first = node = nodes[parent, _CHILD]
+        left = np.int32(0)
         while node > 0 and classes[nodes[node, _BYTE]] != classes[byte]:
-            node = siblings[node]
+            left, node = node, nodes[node, _SIBLING]
         if node == 0:
             node = many
             many += np.int32(1)
             nodes[node, _BYTE], nodes[node, _DEPTH], nodes[node, _PARENT] = byte, depth, parent
-            siblings[node] = children[parent]
-            children[parent], children[node] = node, 0
+            nodes[node, _CHILD], nodes[node, _TOKEN] = 0, -1
+        elif left > 0:
+            nodes[left, _SIBLING] = nodes[node, _SIBLING]
+        # Neighboring bytes mostly have one class, so the child that was found last comes first.
+        if node != first:
+            nodes[node, _SIBLING] = first
+            nodes[parent, _CHILD] = node
+        token = tree[i, TRIE_TOKEN]
+        while token >= 0:
+            before[token] = nodes[node, _TOKEN]
+            nodes[node, _TOKEN] = token
+            token = same_bytes[token]
         path[depth + 1] = node
-        merged[i] = node
         i += 1
-    return merged, nodes[:many].copy()
+    return nodes[:many], before
 
 
 @njit(**OPTIONS)
-def _in_preorder(nodes):  # type: ignore[no-untyped-def]
-    """Return the folded tree of merged nodes, and the index of each of them in it (-1 for the root)."""
+def _in_preorder(nodes, before):  # type: ignore[no-untyped-def]
+    """Return the arrays of the `FoldedTree` of merged nodes."""
     many = nodes.shape[0]
     sizes = np.ones(many, np.int32)
     for node in range(many - 1, 0, -1):
         sizes[nodes[node, _PARENT]] += sizes[node]
     folded = np.empty((many - 1, FOLDED_COLUMNS), np.int32)
-    number_of = np.full(many, -1, np.int32)
+    last_tokens = np.empty(many - 1, np.int32)
     # Where the subtree of the next child of each node begins.
     free = np.zeros(many, np.int32)
     for node in range(1, many):
         number = free[nodes[node, _PARENT]]
         end = number + sizes[node]
-        number_of[node] = number
         free[nodes[node, _PARENT]] = end
         free[node] = number + 1
         folded[number, TRIE_BYTE] = nodes[node, _BYTE]
         folded[number, TRIE_DEPTH] = nodes[node, _DEPTH]
         folded[number, TRIE_END] = end
-    return folded, number_of
+        last_tokens[number] = nodes[node, _TOKEN]
+    spans = np.zeros(many, np.int64)
+    tokens = np.empty(before.shape[0], np.int32)
+    filled = 0
+    for number in range(many - 1):
+        token = last_tokens[number]
+        while token >= 0:
+            tokens[filled] = token
+            filled += 1
+            token = before[token]
+        spans[number + 1] = filled
+    return folded, spans, tokens[:filled].copy()

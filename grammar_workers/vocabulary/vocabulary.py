@@ -188,7 +188,7 @@ class Vocabulary:
         """
         known = self._folded_trees.get(classes.hex())
         if known is None:
-            known = folded_trie.fold(self.tree, self.node_of, classes)
+            known = folded_trie.fold(self.tree, self.same_bytes, classes)
             self._folded_trees.put(classes.hex(), known)
         return known
 
