@@ -152,8 +152,6 @@ class _Tree:
     def __init__(self, vocabulary: Vocabulary) -> None:
         trees = vocabulary.trees
         self.order = trees.tokens
-        self.places = np.full(vocabulary.size, -1, np.int64)
-        self.places[self.order] = np.arange(len(self.order))
         texts = {
             place: text
             for place, token in enumerate(self.order.tolist())
@@ -172,7 +170,8 @@ class _Tree:
             matching(_REST_OF_STRING + pattern) for pattern in (_SEPARATING, following)
         )
         self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
-        self._nodes, self._spans = trees.tree, trees.spans
+        # Single items of a memory view take a third of the time of items of an array.
+        self._nodes, self._spans = memoryview(trees.tree), memoryview(trees.spans)
         self.children = functools.lru_cache(maxsize=4096)(self._children)
 
     def tokens(self, places: NDArray[np.int64]) -> _Tokens:
@@ -183,8 +182,8 @@ class _Tree:
         nodes = []
         number = node.number + 1
         while number < node.end:
-            byte, end, token = self._nodes[number, [TRIE_BYTE, TRIE_END, TRIE_TOKEN]].tolist()
-            nodes.append(_Node(number, byte, token, end, int(self._spans[number]), int(self._spans[end])))
+            byte, end, token = (self._nodes[number, column] for column in (TRIE_BYTE, TRIE_END, TRIE_TOKEN))
+            nodes.append(_Node(number, byte, token, end, self._spans[number], self._spans[end]))
             number = end
         return _Children(nodes, [child.first for child in nodes], {child.byte: child for child in nodes})
 
@@ -224,16 +223,15 @@ class _Candidates:
             known = self._among[id(tokens)] = tokens.allowed(self._row)
         return known
 
-    def _below(self, node: _Node) -> list[int]:
+    def _below(self, node: _Node) -> list[int] | NDArray[np.int64]:
         if node.last - node.first > _MANY:
             return self._all
         return self._tree.tokens(np.arange(node.first, node.last)).allowed(self._row)
 
     @functools.cached_property
-    def _all(self) -> list[int]:
-        allowed = np.flatnonzero(np.unpackbits(self._row.view(np.uint8), bitorder="little").view(np.bool_))
-        places: list[int] = np.sort(self._tree.places[allowed]).tolist()
-        return places
+    def _all(self) -> NDArray[np.int64]:
+        allowed = np.unpackbits(self._row.view(np.uint8), bitorder="little").view(np.bool_)
+        return np.flatnonzero(allowed[self._tree.order])
 
 
 @memoized
