@@ -121,14 +121,15 @@ class Stopwatch:
         return max(cpu - self._cpu - self._overhead[0], 0), max(wall - self._wall - self._overhead[1], 0)
 
 
-def follow(session: Session, tokens: list[int], watch: Stopwatch, steps: list[Times]) -> bool:
+def follow(session: Session, tokens: list[int], watch: Stopwatch, steps: list[int]) -> bool:
     """Follow one instance token by token, and measure each step.
 
     Args:
         session: Session of the library. It is reset first.
         tokens: Tokens of the instance.
         watch: Stopwatch.
-        steps: List to which the time of each step is appended.
+        steps: List to which the CPU time and the wall time of each step are appended. It has no tuples, because tuples
+            would start the garbage collector inside the steps.
 
     Returns:
         True if the library accepts the instance.
@@ -138,7 +139,7 @@ def follow(session: Session, tokens: list[int], watch: Stopwatch, steps: list[Ti
         watch.start()
         row = session.mask()
         allowed = bool(int(row[token >> 5]) >> (token & 31) & 1) and session.advance(token)
-        steps.append(watch.stop())
+        steps += watch.stop()
         if not allowed:
             return False
     return session.may_stop()
@@ -159,7 +160,9 @@ def measure(engine: Any, case: dict[str, Any], outcome: Outcome, watch: Stopwatc
     session = started(engine, case["schema"], outcome, watch, warm)
     if session is None:
         return
-    verdicts = [follow(session, tokens, watch, outcome.steps) for tokens in instances]
+    steps: list[int] = []
+    verdicts = [follow(session, tokens, watch, steps) for tokens in instances]
+    outcome.steps = list(zip(steps[::2], steps[1::2], strict=True))
     for number, (test, accepted) in enumerate(zip(case["tests"], verdicts, strict=True)):
         if test["valid"]:
             outcome.valid += 1

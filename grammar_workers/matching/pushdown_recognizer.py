@@ -261,6 +261,8 @@ class PushdownRecognizer:
         # Growing now is better than when a request waits for a mask.
         if self._mask_classes.is_half_full:
             self._grow_classes()
+        if 2 * int(self._stack.used[0]) > len(self._stack.frames):
+            self._grow_frames()
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         """Return the tokens of a completion (text up to the end of the output) with the fewest bytes.

@@ -46,6 +46,7 @@ _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
 _MAX_PAYLOAD_BYTES = 1 << 30
+_TOKEN_BITS = 32
 _RECOGNIZERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, DistinctRecognizer, CfgRecognizer)}
 
 
@@ -93,7 +94,9 @@ class TokenFSM:
         self._ids: dict[Configuration, StateId] = {}
         self._row_of: list[int] = [0]
         self._row_of_class: dict[int, int] = {}
-        self._next: list[dict[TokenId, StateId]] = [{}]
+        # State and token, as one integer -> next state. A dictionary for each state would be one more object
+        # whose creation may start the garbage collector.
+        self._next: dict[int, StateId] = {}
         self._terminal: list[bool] = [True]
         self._rows = MaskRows(vocabulary.mask_words, pool_of(vocabulary))
         # The successors of all states below this one have been visited.
@@ -144,7 +147,7 @@ class TokenFSM:
         """
         if state < 0:
             return NO_STATE
-        known = self._next[state].get(token_id)
+        known = self._next.get(state << _TOKEN_BITS | token_id)
         return self._advance(state, token_id) if known is None else known
 
     def is_terminal(self, state: StateId) -> bool:
@@ -334,7 +337,7 @@ class TokenFSM:
         """True if memory is left for states that no output has reached. Half of the memory is for visited states."""
         return self.nbytes < self._limits.max_fsm_bytes // 2
 
-    def prefetch_masks(self, max_places: int = 4000) -> int:
+    def prefetch_masks(self, max_places: int = 4000, max_seconds: float = 1.0) -> int:
         """Prefetch masks: compute the masks of configurations that ASCII text can reach, before outputs reach them.
 
         The masks are stored by mask equivalence class (set of configurations with equal masks). A state that
@@ -345,24 +348,28 @@ class TokenFSM:
 
         Args:
             max_places: Maximum number of configurations to visit. If it is 0, no mask is computed.
+            max_seconds: CPU time of the thread after which the search ends, in seconds. The search is breadth first, so
+                configurations after few characters mostly come first. Another call continues the search.
 
         Returns:
             The number of distinct masks that exist afterwards.
         """
+        deadline = time.thread_time() + max_seconds
         if max_places > 0:
             self._row_number(_INITIAL)
         ahead = self._recognizer.look_ahead(max_places)
-        while True:
+        while time.thread_time() < deadline:
             # The lock is released between batches, so that other threads can use the automaton.
             with self._lock:
                 found = next(ahead, None)
                 if found is None:
-                    return len(self._rows)
+                    break
                 for row, row_class in zip(found.masks, found.classes, strict=True):
                     self._row_of_class[row_class] = self._rows.add(row)
                 if found.wanted is not None:
                     self._row_number(self._look_up(found.wanted))
                 self._check_memory()
+        return len(self._rows)
 
     @property
     def state_count(self) -> int:
@@ -486,7 +493,7 @@ class TokenFSM:
             if reached is None:
                 return NO_STATE
             target = self._visit(*reached)
-            self._next[state][token_id] = target
+            self._next[state << _TOKEN_BITS | token_id] = target
             return target
 
     def _look_up(self, configuration: Configuration) -> StateId:
@@ -501,7 +508,6 @@ class TokenFSM:
         if state % _STATES_PER_CHECK == 0:
             self._check_memory()
         self._ids[configuration] = state
-        self._next.append({})
         self._row_of.append(self._row_of_class.get(row_class, _UNKNOWN_ROW))
         self._terminal.append(terminal)
         self._configurations.append(configuration)

@@ -72,6 +72,12 @@ def test_rows_ahead_are_those_found_on_the_way(name: str, make: Callable[[], Voc
     check(ahead, alone, random.Random(name), walks=20)
 
 
+def test_rows_ahead_stop_in_time_and_go_on_later() -> None:
+    ahead, alone = (compile_grammar(SPECIFICATIONS["nested"], bytes_vocabulary()) for _ in range(2))
+    few = ahead.prefetch_masks(max_seconds=0.0)
+    assert few < ahead.prefetch_masks() == alone.prefetch_masks()
+
+
 @pytest.mark.parametrize("name", ["declared and free names", "nested", "pattern names", "names and lengths"])
 def test_rows_ahead_in_any_order(name: str) -> None:
     options = GrammarOptions(property_order="any")
