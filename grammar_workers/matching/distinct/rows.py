@@ -171,7 +171,7 @@ class _Tree:
         )
         self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
         # Single items of a memory view take a third of the time of items of an array.
-        self._nodes, self._spans = memoryview(trees.tree), memoryview(trees.spans)
+        self._nodes, self._spans = trees.tree.data, trees.spans.data
         self.children = functools.lru_cache(maxsize=4096)(self._children)
 
     def tokens(self, places: NDArray[np.int64]) -> _Tokens:
