@@ -135,8 +135,12 @@ site: $(VENV)/.installed ## Build the documentation as a site, strictly, into bu
 
 release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdist, what they install (SBOM), the site, checksums
 	@$(PIP_INSTALL) --quiet --editable '.[release]'
-	@rm -rf dist build/release
-	@$(BIN)/python -m build --outdir dist . >build/release.log
+	@rm -rf dist build/release build/source
+	@$(BIN)/python -m build --sdist --outdir dist . >build/release.log
+	@# The wheel is built of the sdist and of compiled kernels, which the sdist and this folder lack.
+	@mkdir build/source && tar -xzf dist/*.tar.gz --strip-components 1 -C build/source
+	@cd build/source && $(CURDIR)/$(BIN)/python -m grammar_workers.ship_kernels
+	@$(BIN)/python -m build --wheel --outdir dist build/source >>build/release.log
 	@$(BIN)/twine check --strict dist/*
 	@$(PYTHON) -m venv build/release
 	@build/release/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt "$$(ls dist/*.whl)[serve]"

@@ -35,8 +35,8 @@ def compile(
     """Compile a constraint for a vocabulary. Thread-safe.
 
     GrammarError is raised if the constraint is malformed, unsupported, unsatisfiable or too large. The error has the
-    JSON Pointer of the keyword. The first call after an installation compiles Turnstile's kernels for about a minute,
-    and prints its progress to standard error.
+    JSON Pointer of the keyword. If the kernels in the wheel do not fit this machine, the first call after an
+    installation compiles them for about a minute, and prints its progress to standard error.
 
     Args:
         constraint: A pydantic model or another type with a JSON Schema, a JSON Schema, or a result of `Regex`,

@@ -12,9 +12,11 @@ from enum import IntEnum
 
 import numpy as np
 import torch
-from numba import njit, types
+from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
+
+from grammar_workers.numba_options import compiled_for
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -40,7 +42,7 @@ class Stream(IntEnum):
     SELECT = 4
 
 
-@njit([types.uint64[:, ::1](types.uint64[:, ::1], types.uint64[:, ::1])], cache=True, nogil=True)
+@compiled_for((uint64[:, ::1], uint64[:, ::1]), nogil=True)
 def philox(counter, key):  # type: ignore[no-untyped-def]
     """Compute random words by Philox-4x32-10, a random function of counter and key.
 

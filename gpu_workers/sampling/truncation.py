@@ -13,8 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numba import njit, types
+from numba import float32, float64, int32
 from torch import Tensor
+
+from grammar_workers.numba_options import compiled_for
 
 T = TypeVar("T", int, float)
 
@@ -109,14 +111,7 @@ def _top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
     return torch.tensor(cuts, dtype=weights.dtype)[:, None]
 
 
-@njit(
-    [
-        types.float64(types.float32[::1], types.int32[::1], types.float64),
-        types.float64(types.float64[::1], types.int32[::1], types.float64),
-    ],
-    cache=True,
-    nogil=True,
-)
+@compiled_for((float32[::1], int32[::1], float64), (float64[::1], int32[::1], float64), nogil=True)
 def _cut(weights, keys, share):  # type: ignore[no-untyped-def]
     """Return the weight at which the largest weights reach `share` of the sum. `keys` has the weights' float32 bits."""
     sums = np.zeros(_BUCKETS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit, types
+from numba import float32, uint32
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, compiled_for, readonly
 from grammar_workers.types import MaskRow
 
 
@@ -28,7 +28,7 @@ def forbid_unmasked(logits: NDArray[np.float32], masks: Sequence[MaskRow], rows:
         _forbid(logits[row], mask)
 
 
-@njit([types.void(types.float32[::1], types.Array(types.uint32, 1, "C", readonly=True))], **OPTIONS)
+@compiled_for((float32[::1], readonly(uint32[::1])), **OPTIONS)
 def _forbid(logits, mask):  # type: ignore[no-untyped-def]
     """Skip words of all ones (most of a mask inside a string); write words of zeros without a test per bit."""
     tokens = logits.shape[0]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from grammar_workers.numba_options import cache  # noqa: F401 - says where the kernels are kept
+import numba
+
+from grammar_workers.numba_options.cache import KernelCache
 
 # Options of all kernels.
 #
@@ -13,7 +15,6 @@ from grammar_workers.numba_options import cache  # noqa: F401 - says where the k
 # code does not call kernels.
 OPTIONS: dict[str, Any] = {
     "nogil": True,
-    "cache": True,
     "boundscheck": False,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
@@ -28,27 +29,48 @@ BORROWS: dict[str, Any] = {**OPTIONS, "_nrt": False}
 # and would be compiled again in each kernel that calls them.
 INNER: dict[str, Any] = {"no_cpython_wrapper": True}
 
-Kernel = TypeVar("Kernel")
 # Kernels that Python calls, in the modules imported so far, with the numba types of their arguments.
 CALLED: list[tuple[Any, tuple[Any, ...]]] = []
 
 
-def called_with(*arguments: Any) -> Callable[[Kernel], Kernel]:
+def called_with(*arguments: Any) -> Callable[[Any], Any]:
     """Return a decorator that registers the argument types of a kernel (a function that numba compiles).
 
     `kernels.compile_all` compiles the registered kernels for these types before the first request. Python must call the
     kernel with these types only: for other types, numba would compile the kernel during the call. The decorator returns
-    the kernel unchanged.
+    the kernel, which from then on is cached on disk. Kernels that only kernels call are part of the cached ones.
 
     Args:
         arguments: numba types of the arguments, in order.
     """
 
-    def note(kernel: Kernel) -> Kernel:
+    def note(kernel: Any) -> Any:
+        kernel._cache = KernelCache(kernel.py_func)
         CALLED.append((kernel, arguments))
         return kernel
 
     return note
+
+
+def compiled_for(*signatures: tuple[Any, ...], **options: Any) -> Callable[[Any], Any]:
+    """Return a decorator that compiles a function during the import, or loads it from the cache of kernels.
+
+    Python can call the compiled function with these argument types only, or with types that numba converts to them.
+
+    Args:
+        signatures: numba types of the arguments, for each version of the function.
+        options: Options of numba.
+    """
+
+    def compiled(function: Any) -> Any:
+        kernel = numba.njit(**options)(function)
+        kernel._cache = KernelCache(function)
+        for arguments in signatures:
+            kernel.compile(arguments)
+        kernel.disable_compile()
+        return kernel
+
+    return compiled
 
 
 def readonly(array: Any) -> Any:

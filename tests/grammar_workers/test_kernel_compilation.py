@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar, warm_up, warm_up_formats
 from grammar_workers.matching.kernels import compile_all
-from grammar_workers.numba_options import CALLED
+from grammar_workers.numba_options import CALLED, cache
 
 DEEP = {
     "$defs": {"tree": {"properties": {"a": {"$ref": "#/$defs/tree"}, "b": {"type": "array", "uniqueItems": False}}}},
@@ -79,7 +80,7 @@ print(*Compilations.names)
 COMPILE = """
 from grammar_workers.matching.kernels.compile_all import compile_kernels
 
-print(*list(compile_kernels())[-1])
+print(*[number for progress in list(compile_kernels())[-1:] for number in progress])
 """
 
 
@@ -105,8 +106,9 @@ def test_every_kernel_that_python_calls_is_in_one_share() -> None:
 
 @pytest.fixture
 def quick_shares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Two shares of one small kernel each, and an empty cache."""
+    """Two shares of one small kernel each, and no folder of kernels."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache, "SHIPPED", tmp_path / "shipped")
     monkeypatch.setattr(compile_all, "SHARES", (("matching.kernels.step",), ("pushdown.instructions",)))
     yield tmp_path
 
@@ -114,33 +116,34 @@ def quick_shares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pa
 def test_progress_counts_up_to_all_and_a_second_time_nothing_is_done(
     quick_shares: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_all, "_shares_compiled", lambda: iter([0, 1, 0, 2]))
+    monkeypatch.setattr(compile_all, "_shares_compiled", lambda base: iter([0, 1, 0, 2]))
     told = list(compile_all.compile_kernels())
     assert told == [(0, 3), (0, 3), (1, 3), (1, 3), (3, 3)]
     assert list(compile_all.compile_kernels()) == []
 
 
-def test_kernels_of_files_that_were_written_anew_are_compiled_again(
+def test_kernels_in_the_package_are_enough_unless_they_are_of_another_version(
     quick_shares: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """numba takes none from its cache then, even if the content is the same."""
-    source = quick_shares / "source.py"
-    source.touch()
-    monkeypatch.setattr(compile_all, "SOURCES", [source])
-    monkeypatch.setattr(compile_all, "_shares_compiled", lambda: iter([3]))
-    assert list(compile_all.compile_kernels()) and not list(compile_all.compile_kernels())
-    os.utime(source, (1, 1))
+    monkeypatch.setattr(compile_all, "_shares_compiled", lambda base: iter([3]))
+    shipped = cache.kernel_folders()[1]
+    shipped.mkdir(parents=True)
+    assert list(compile_all.compile_kernels()), "a folder without all kernels"
+    (cache.kernel_folders()[0] / cache.COMPLETE).unlink()
+    (shipped / cache.COMPLETE).touch()
+    assert list(compile_all.compile_kernels()) == []
+    monkeypatch.setattr(numba, "__version__", "0.1")
     assert list(compile_all.compile_kernels())
 
 
 def test_shares_that_end_early_are_not_taken_for_done(quick_shares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_all, "_shares_compiled", lambda: iter([1]))
+    monkeypatch.setattr(compile_all, "_shares_compiled", lambda base: iter([1]))
     assert list(compile_all.compile_kernels())[-1] == (1, 3)
     assert list(compile_all.compile_kernels())[-1] == (1, 3), "it must try again"
 
 
 def test_another_process_that_compiles_is_waited_for(quick_shares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_all, "_shares_compiled", lambda: iter([1, 2]))
+    monkeypatch.setattr(compile_all, "_shares_compiled", lambda base: iter([1, 2]))
     monkeypatch.setattr(compile_all, "PAUSE_S", 0.0)
     first, second = compile_all.compile_kernels(), compile_all.compile_kernels()
     assert [next(first), next(first)] == [(0, 3), (1, 3)]
@@ -149,13 +152,26 @@ def test_another_process_that_compiles_is_waited_for(quick_shares: Path, monkeyp
     assert list(second) == [(3, 3)], "what the first one has compiled is not compiled again"
 
 
-def test_a_cache_that_cannot_be_written_to_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_to_is_no_error(quick_shares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/none")
     assert len(list(compile_all.compile_kernels())) == 1
 
 
 @pytest.mark.long
 def test_afterwards_a_fresh_process_compiles_nothing(tmp_path: Path) -> None:
-    done, many = run(COMPILE, NUMBA_CACHE_DIR=str(tmp_path))
+    """And neither does one with the kernels in the package, which are for other CPUs, too."""
+    package = tmp_path / "copy" / "grammar_workers"
+    shutil.copytree(cache.SHIPPED.parent, package, ignore=shutil.ignore_patterns("__pycache__", cache.SHIPPED.name))
+    folders = {
+        "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path]),
+        "PYTHONSAFEPATH": "1",
+        "NUMBA_CACHE_DIR": str(tmp_path / "own"),
+    }
+    run("from grammar_workers import ship_kernels; ship_kernels.main()", **folders)
+    assert run(COMPILE, **folders) == []
+    assert run(COMPILATIONS, **folders) == []
+    assert not (tmp_path / "own").exists()
+    shutil.rmtree(package / cache.SHIPPED.name)
+    done, many = run(COMPILE, **folders)
     assert done == many and int(many) > 25
-    assert run(COMPILATIONS, NUMBA_CACHE_DIR=str(tmp_path)) == []
+    assert run(COMPILATIONS, **folders) == []

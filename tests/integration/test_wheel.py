@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import venv
+import zipfile
 from pathlib import Path
 
 import httpx
@@ -20,7 +22,6 @@ from tests.documents import blocks
 from tests.redis_server import free_port
 
 START_S = 400
-"""A first start compiles all kernels."""
 HEAVY = ("ray", "torch", "transformers", "fastapi", "httpx")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -55,8 +56,13 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", folder, REPOSITORY)
+    """As `make release` makes them: the wheel is built of the sdist and of compiled kernels."""
+    folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("source")
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, REPOSITORY)
+    (sdist,) = folder.iterdir()
+    run("tar", "-xzf", sdist, "--strip-components", 1, "-C", source)
+    run(sys.executable, "-m", "grammar_workers.ship_kernels", cwd=source)
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, source)
     return sorted(folder.iterdir())
 
 
@@ -81,8 +87,20 @@ def test_the_base_is_the_grammar_engine_alone(installation: Installation) -> Non
     assert installed.isdisjoint(HEAVY)
 
 
+def test_only_the_wheel_has_kernels(distributions: list[Path]) -> None:
+    wheel, sdist = sorted(distributions, key=lambda path: path.suffix != ".whl")
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as sources:
+        members = [member for member in archive.infolist() if "compiled_kernels" in member.filename]
+        assert not any("compiled_kernels" in name for name in sources.getnames())
+    kernels = [Path(member.filename) for member in members]
+    assert len({path.parent for path in kernels}) == 1 and {path.suffix for path in kernels} == {"", ".nbc"}
+    assert sum(member.compress_size for member in members) < 2e6
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
 def test_check_needs_nothing_more(installation: Installation) -> None:
-    assert "supported" in installation.turnstile("check", "person.json")
+    said = installation.turnstile("check", "person.json")
+    assert "supported" in said and "compiling" not in said, "the wheel has the compiled kernels"
     (installation.folder / "wrong.json").write_text('{"pattern": "(a)\\\\1"}')
     assert "/pattern" in installation.turnstile("check", "wrong.json", code=1)
 
@@ -111,6 +129,7 @@ def test_with_the_extra_it_serves_from_an_empty_folder(installation: Installatio
         while "Try:" not in (said := (installation.folder / "log").read_text()):
             assert process.poll() is None and time.monotonic() < deadline, said
             time.sleep(0.5)
+        assert "compiling Turnstile's kernels" not in said
         request = next(block.text for block in blocks("README.md", "bash") if block.text.startswith("curl"))
         body = request[request.index("{") : request.rindex("}") + 1]
         kind = {"Content-Type": "application/json"}

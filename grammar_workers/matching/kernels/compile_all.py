@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import importlib
 import os
 import select
@@ -23,11 +22,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
-from numba.core.registry import cpu_target
-
 from grammar_workers.numba_options import CALLED
-from grammar_workers.numba_options.cache import SOURCES
+from grammar_workers.numba_options.cache import COMPLETE, SOURCES, kernel_folders
 
 # Modules of this package with kernels that Python calls.
 _MODULES = [
@@ -70,21 +66,19 @@ def kernels_of(share: int) -> list[tuple[Any, tuple[Any, ...]]]:
 
 
 def compile_kernels() -> Generator[Progress, None, None]:
-    """Compile all kernels (numba functions) in child processes, unless the cache on disk has them for this processor.
+    """Compile all kernels (numba functions) in child processes, unless a folder of kernels already has them.
 
-    If another process already compiles the kernels, the generator waits for it. Closing the generator stops the
-    compilation. No error is raised if the compilation fails or the cache folder is not writable: kernels are then
-    compiled at their first call.
+    Kernels in the wheel count, if they fit this processor and the installed versions. If another process already
+    compiles the kernels, the generator waits for it. Closing the generator stops the compilation. No error is raised if
+    the compilation fails or the cache folder is not writable: kernels are then compiled at their first call.
 
     Yields:
-        The progress, immediately and then several times a second. Nothing if the cache already has all kernels.
+        The progress, immediately and then several times a second. Nothing if all kernels exist already.
     """
-    folder = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
-    # numba uses a cached kernel only for this processor and for a source file of this age.
-    needed = (cpu_target.target_context.codegen().magic_tuple(), [path.stat().st_mtime_ns for path in SOURCES])
-    marker = folder / f"complete-{hashlib.sha256(repr(needed).encode()).hexdigest()[:16]}"
-    if marker.exists():
+    if any((each / COMPLETE).exists() for each in kernel_folders()):
         return
+    folder = kernel_folders()[0]
+    marker = folder / COMPLETE
     many = sum(len(kernels_of(share)) for share in range(len(SHARES)))
     done = 0
     yield Progress(done, many)
@@ -97,7 +91,7 @@ def compile_kernels() -> Generator[Progress, None, None]:
         if marker.exists():
             yield Progress(many, many)
             return
-        for written in _shares_compiled():
+        for written in _shares_compiled(folder.parent):
             done += written
             yield Progress(done, many)
         if done == many:
@@ -113,9 +107,13 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _shares_compiled() -> Iterator[int]:
-    """Yield the number of newly finished kernels, several times a second, until all processes have ended."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+def _shares_compiled(base: Path) -> Iterator[int]:
+    """Yield the number of newly finished kernels, several times a second, until all processes have ended.
+
+    The processes write to the same folder in `base` as this process, also if a program has changed `numba.config`.
+    """
+    searched = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": searched, "NUMBA_CACHE_DIR": str(base)}
     output, written = os.pipe()
     with open(output, "rb", buffering=0) as lines, contextlib.ExitStack() as processes:
         with open(written, "wb") as shared:
