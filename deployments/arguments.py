@@ -17,7 +17,7 @@ from deployments.chat.tool_formats import ToolFormatName
 from deployments.http.tenants import RateLimit
 from deployments.shipped import ROOT
 from gpu_workers.config import AnyEngineConfig, EngineConfig
-from grammar_workers.artifacts.store import DEFAULT_URL
+from grammar_workers.artifacts.store import DEFAULT_URL, open_store
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
@@ -300,6 +300,12 @@ class AppArguments(_Arguments):
             )
         return model
 
+    @field_validator("store")
+    @classmethod
+    def _is_a_store(cls, store: str) -> str:
+        open_store(_expanded(store))  # it contacts nothing
+        return store
+
     @property
     def model_source(self) -> str:
         """Location of the model: its absolute path if `model` is an existing folder, else the Hugging Face ID."""
@@ -319,7 +325,11 @@ class AppArguments(_Arguments):
     @property
     def store_url(self) -> str:
         """URL of the store of compiled grammars: the field `store`, with `~` at the start of its path expanded."""
-        return self.store.replace("://~", f"://{Path.home()}", 1)
+        return _expanded(self.store)
+
+
+def _expanded(store: str) -> str:
+    return store.replace("://~", f"://{Path.home()}", 1)
 
 
 def model_source(model: str) -> str:

@@ -47,6 +47,7 @@ LISTED_KEYS = 12
 _PATTERNS = {
     "^[0-9a-f]{64}$": "must have 64 characters, each 0-9 or a-f",
     "^[a-zA-Z0-9_./-]{1,128}$": "must have 1 to 128 characters, each a letter A-Z or a-z, a digit, or one of _ . / -",
+    "^(cpu|cuda|hpu|mps|mtia|xla|xpu)(:[0-9]+)?$": "must be a device as torch names it: `cpu`, `cuda`, `cuda:0`",
     "^(0|[1-9][0-9]{0,9})$": "the key must be a token ID, a whole number of at most 10 digits",
 }
 

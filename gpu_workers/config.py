@@ -49,7 +49,11 @@ class EngineConfig(_AnyEngineConfig):
     }
 
     kind: Literal["native"] = Field(default="native", description="Turnstile's own engine.")
-    device: str = Field(default="cpu", description="Device of the model, as torch names it: `cpu`, `cuda`, `cuda:0`.")
+    device: str = Field(
+        default="cpu",
+        pattern="^(cpu|cuda|hpu|mps|mtia|xla|xpu)(:[0-9]+)?$",
+        description="Device of the model, as torch names it: `cpu`, `cuda`, `cuda:0`.",
+    )
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = Field(
         default="auto",
         description="Type of the weights and the KV cache. `auto`: the type of the saved weights. On a CPU, `auto` uses"

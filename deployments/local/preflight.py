@@ -75,7 +75,7 @@ def check_config(
             if (trouble := open_store(arguments.store_url).trouble()) is not None:
                 so = "the server runs without it, and every replica compiles each grammar itself"
                 progress(f"warning: `store`: {trouble}; {so}")
-        except (OSError, ValueError) as error:
+        except OSError as error:
             found.append(f"`store`: {error}")
         problems += [f"`applications.{index}.args`: {problem}" for problem in found]
     if problems:

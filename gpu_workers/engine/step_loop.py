@@ -323,6 +323,7 @@ class StepLoop(threading.Thread):
             for sequence, drawn in self._device_step.drawn(unread.device).items():
                 sequence.receive_drawn(drawn)
         for sequence, finite in zip(unread.rows, unread.finite.read().tolist(), strict=True):
+            sequence.times.note("computed")
             if not finite:
                 self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
 

@@ -313,7 +313,6 @@ class Sequence:
         Args:
             hidden_states: [1 + k, H]: the hidden state of the last token, then those of the first k drafts.
         """
-        self.times.note("computed")
         self._result.put(hidden_states, self.drafts)
 
     def receive_drawn(self, drawn: PySequence[tuple[int, int]]) -> None:

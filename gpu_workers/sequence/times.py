@@ -18,8 +18,7 @@ class Times:
     - `fetched`: the grammar was loaded.
     - `constrained`: the engine thread received the grammar.
     - `admitted`: the sequence got a slot of the KV cache.
-    - `computed`: the engine thread received the hidden state of the last prompt token. With CUDA, the device may still
-      be computing it.
+    - `computed`: the device has computed the hidden state of the last prompt token.
     - `first_token`: the first token was appended.
     """
 

@@ -68,6 +68,8 @@ def test_a_refusal_says_what_to_change_and_its_place_once(specification: dict[st
         ("anyof", "anyOf"),
         ("additionalproperties", "additionalProperties"),
         ("patern", "pattern"),
+        ("itmes", "items"),
+        ("tpye", "type"),
         ("min_length", "minLength"),
         ("additional_properties", "additionalProperties"),
         ("_uniqueItems", None),

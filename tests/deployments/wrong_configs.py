@@ -93,6 +93,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         Wrong("EAGLE head", f"{engine}eagle_head", "/no/head", ("`replica.engine.eagle_head`", "/no/head")),
         Wrong("draft vocabulary", f"{engine}draft_vocabulary", "/no/file", ("draft_vocabulary`: /no/file is no file",)),
         Wrong("vLLM is missing", f"{arguments}replica.engine", {"kind": "vllm"}, ("vLLM is not installed", "pip")),
+        Wrong("device", f"{engine}device", "gpu", (f"`{engine}device`: must be a device", "`cuda:0`")),
         Wrong("no GPU", f"{engine}device", "cuda", ("1 GPUs are asked for", "torch finds 0", "`device: cpu`")),
         Wrong("CPUs", f"{arguments}router.num_cpus", 999, ("1000.5 CPUs, Ray has", "lower them")),
         Wrong("key file is missing", api_keys, "/no/keys", (*told, "/no/keys", "No such file")),
@@ -111,8 +112,9 @@ def wrong_configs(folder: Path) -> list[Wrong]:
             "store URL",
             f"{arguments}store",
             "s3://bucket",
-            ("`applications.0.args`: `store`", "file://", "redis://", "'s3'"),
+            ("`applications.0.args.store`: ", "file://", "redis://", "'s3'"),
         ),
+        Wrong("store without a scheme", f"{arguments}store", "redis//x", ("`applications.0.args.store`: ", "redis://")),
         Wrong("store option", f"{arguments}store", "file:///tmp/x?size=4", ("unknown store URL parameters: size",)),
         Wrong("store folder", f"{arguments}store", f"file://{folder}/file", ("cannot write into", "another folder")),
         Wrong(

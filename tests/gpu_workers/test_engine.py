@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gpu_workers.engine.engine import Engine
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sequence.sequence import Sequence
+from gpu_workers.transfers import HostCopy
 from grammar_workers.errors import LimitExceededError
 from tests.gpu_workers.support import (
     END,
@@ -152,6 +154,23 @@ def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -
 
     with running_engine(config=engine_config(prompt_lookup_max=0), fetch=fetch) as engine:
         asyncio.run(scenario(engine))
+
+
+def test_the_prompt_is_computed_when_the_device_has_computed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then, a late grammar delays nothing: only the wait after that counts as one for the grammar."""
+    read: list[float] = []
+
+    class OfASlowDevice(HostCopy):
+        def read(self) -> torch.Tensor:
+            time.sleep(0.05)
+            read.append(time.monotonic())
+            return super().read()
+
+    monkeypatch.setattr("gpu_workers.engine.step_loop.HostCopy", OfASlowDevice)
+    with running_engine() as engine:
+        (result,) = run(engine, request("p", max_tokens=2))
+    (prefilled,) = (ended for name, _, ended in result.outputs[-1].spans if name == "prefill")
+    assert prefilled >= read[0]
 
 
 def test_a_prompt_waits_a_moment_for_its_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

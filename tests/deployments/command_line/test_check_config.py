@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deployments.cli.main import main
 from deployments.shipped import REPOSITORY
@@ -27,6 +28,18 @@ def test_each_mistake_is_named_with_its_place(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert "unknown key `applications.0.args.compiler.process`" in said
     assert "`applications.0.args.replica.engine.threads`" in said
+
+
+@pytest.mark.parametrize(("key", "value"), [("store", "redis//x"), ("device", "gpu")])
+def test_values_that_the_start_refuses(
+    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load(SERVE.read_text())
+    arguments = config["applications"][0]["args"]
+    (arguments if key == "store" else arguments["replica"]["engine"])[key] = value
+    (wrong := tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
+    assert main(["check-config", str(wrong)]) == 1
+    assert f".{key}`: " in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

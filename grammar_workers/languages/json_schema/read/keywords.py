@@ -98,15 +98,15 @@ KEYWORDS = {
 NEAR_KEYWORDS = NearNames(name for name, keyword in KEYWORDS.items() if keyword.asserts)
 # Length of the shortest keyword of which a name that differs by one letter is a misspelling.
 #
-# Shorter keywords are similar to common names: `note`, `when` and `count`.
+# Shorter keywords are similar to common names: `note`, `when` and `count`. No common name has the same letters.
 _SHORTEST_MISSPELT = 6
 
 
 def misspelt(name: str) -> str | None:
     """Return the keyword that an unknown name in a schema probably misspells. None if no keyword is similar.
 
-    A similar keyword differs from the name in case and underscores, or by one letter. Annotations and keywords of the
-    vocabulary `core` are not considered.
+    A similar keyword differs from the name in case and underscores, by one letter, or by the order of two letters.
+    Annotations and keywords of the vocabulary `core` are not considered.
 
     Args:
         name: The unknown name.
@@ -116,7 +116,8 @@ def misspelt(name: str) -> str | None:
         return None
     near = NEAR_KEYWORDS.find(name) if name.replace("_", "").isalpha() and name not in KEYWORDS else None
     alike = near is not None and near.casefold() == name.casefold().replace("_", "")
-    certain = alike or (near is not None and len(near) >= _SHORTEST_MISSPELT and "_" not in name)
+    swapped = near is not None and sorted(near.casefold()) == sorted(name.casefold())
+    certain = alike or swapped or (near is not None and len(near) >= _SHORTEST_MISSPELT and "_" not in name)
     return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
 
 
