@@ -168,7 +168,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "positions", "allowed": [["a", "b"], [1, 2]]},
     {"type": "banned_words", "words": ["blue"], "case_sensitive": True},
 ]
-TITLES = ["Person", "street, town", "[a-z]+ &lt;b&gt;", "red, green", "[&#x27;a&#x27;, &#x27;b&#x27;], [1, 2]", "blue"]
+TITLES = ["Person", "street, town", "[a-z]+ &lt;b&gt;", "red, green", "[&#39;a&#39;, &#39;b&#39;], [1, 2]", "blue"]
 
 
 @pytest.mark.anyio
