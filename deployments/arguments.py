@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, Tag, field_validator, model_validator
+from pydantic import Field, Tag, field_validator, model_validator
 
 from deployments.chat.thinking import ThinkingArguments
 from deployments.chat.tool_formats import ToolFormatName
@@ -24,54 +24,45 @@ from grammar_workers.specification import GrammarSpecification
 from grammar_workers.validation import RenamedFields, by_json_type
 
 
-class _Arguments(RenamedFields):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Autoscaling(_Arguments):
+class Autoscaling(RenamedFields):
     """Bounds and delays of Ray Serve's autoscaler for one deployment."""
 
-    min_replicas: int = Field(1, ge=0, description="Minimum number of replicas. 0: scale to zero.")
-    max_replicas: int = Field(ge=1, description="Maximum number of replicas.")
-    target_ongoing_requests: float = Field(
-        2.0,
-        gt=0,
-        description="Target number of open requests per replica. For compilers: queued and running compilations.",
-    )
-    upscale_delay_s: float = Field(
-        5.0, ge=0, description="Seconds for which the load must be high before Serve adds replicas."
-    )
-    downscale_delay_s: float = Field(
-        600.0, ge=0, description="Seconds for which the load must be low before Serve removes replicas."
-    )
+    min_replicas: int = Field(1, ge=0)
+    """Minimum number of replicas. 0: scale to zero."""
+    max_replicas: int = Field(ge=1)
+    """Maximum number of replicas."""
+    target_ongoing_requests: float = Field(2.0, gt=0)
+    """Target number of open requests per replica. For compilers: queued and running compilations."""
+    upscale_delay_s: float = Field(5.0, ge=0)
+    """Seconds for which the load must be high before Serve adds replicas."""
+    downscale_delay_s: float = Field(600.0, ge=0)
+    """Seconds for which the load must be low before Serve removes replicas."""
 
 
-class Scale(_Arguments):
+class Scale(RenamedFields):
     """Scale of a Ray Serve deployment: number of replicas, resources of each replica, and limits of each replica."""
 
     renamed: ClassVar[Mapping[str, str]] = {"drain_s": "graceful_shutdown_timeout_s"}
 
-    replicas: int = Field(1, ge=1, description="Number of replicas. Ignored if `autoscaling` is set.")
-    autoscaling: Autoscaling | None = Field(None, description="Scale the number of replicas with the load.")
-    num_cpus: float = Field(1.0, ge=0, description="CPUs that Ray reserves for each replica.")
-    num_gpus: float = Field(0.0, ge=0, description="GPUs that Ray reserves for each replica.")
-    resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources of each replica.")
-    max_ongoing_requests: int = Field(256, ge=1, description="Maximum number of concurrent requests per replica.")
-    max_queued_requests: int = Field(
-        1024,
-        ge=1,
-        description="Maximum number of requests that wait at each caller. Further requests get HTTP 429.",
-    )
-    process_growth_mb: int = Field(
-        4096,
-        ge=64,
-        description="MiB by which the memory of a replica's process may grow after its start. Above this limit, the "
-        "replica rejects requests and ends the call whose memory has grown most, so that Ray does not kill the "
-        "process.",
-    )
-    graceful_shutdown_timeout_s: float = Field(
-        10.0, ge=0, description="Maximum number of seconds that a graceful shutdown waits for open requests."
-    )
+    replicas: int = Field(1, ge=1)
+    """Number of replicas. Ignored if `autoscaling` is set."""
+    autoscaling: Autoscaling | None = None
+    """Scale the number of replicas with the load."""
+    num_cpus: float = Field(1.0, ge=0)
+    """CPUs that Ray reserves for each replica."""
+    num_gpus: float = Field(0.0, ge=0)
+    """GPUs that Ray reserves for each replica."""
+    resources: dict[str, float] = Field(default_factory=dict)
+    """Custom Ray resources of each replica."""
+    max_ongoing_requests: int = Field(256, ge=1)
+    """Maximum number of concurrent requests per replica."""
+    max_queued_requests: int = Field(1024, ge=1)
+    """Maximum number of requests that wait at each caller. Further requests get HTTP 429."""
+    process_growth_mb: int = Field(4096, ge=64)
+    """MiB by which the memory of a replica's process may grow after its start. Above this limit, the replica rejects
+    requests and ends the call whose memory has grown most, so that Ray does not kill the process."""
+    graceful_shutdown_timeout_s: float = Field(10.0, ge=0)
+    """Maximum number of seconds that a graceful shutdown waits for open requests."""
 
     @property
     def most_replicas(self) -> int:
@@ -106,53 +97,33 @@ class RouterArguments(Scale):
     If the deployment has only one replica and this replica fails, all open connections break.
     """
 
-    num_cpus: float = Field(0.25, ge=0, description="CPUs that Ray reserves for each replica.")
-    max_ongoing_requests: int = Field(
-        4096,
-        ge=1,
-        description="Maximum number of concurrent requests per replica. The default is above the limits of the other "
-        "deployments, because a router holds the requests that wait for them.",
-    )
-    api_keys: str | None = Field(
-        None,
-        description="A YAML file with the hashes of API keys and their tenants (`docs/authentication.md`). Absent: "
-        "requests need no key. A relative path starts at the working folder of the router's process.",
-    )
-    rate_limit: RateLimit | None = Field(
-        None,
-        description="Rate limit of each tenant. Requests above the limit get HTTP 429. Each router replica enforces "
-        "the whole limit. A limit in the key file replaces this limit, and applies to all router replicas together.",
-    )
-    allow_unenforced: bool = Field(
-        True,
-        description="`true`: requests may have `on_unsupported: report`, which reports keywords that cannot be "
-        "enforced instead of rejecting the schema. `false`: these requests get HTTP 400.",
-    )
-    max_prompt_bytes: int = Field(
-        1 << 20,  # a larger prompt would block the tokenizer of a replica for long
-        ge=1,
-        description="Maximum size of prompt, messages and tools as JSON, in bytes. Larger requests get HTTP 400.",
-    )
-    max_body_bytes: int = Field(
-        4 << 20, ge=1, description="Maximum size of a request body in bytes. Larger requests get HTTP 413."
-    )
-    body_timeout_s: float = Field(
-        30.0,
-        gt=0,
-        description="Maximum number of seconds in which a request body must arrive. Slower requests get HTTP 408.",
-    )
-    stream_timeout_s: float = Field(
-        30.0,
-        gt=0,
-        description="Maximum number of seconds for which the client of a stream may read nothing. Then the router "
-        "closes the stream.",
-    )
-    timeout_s: float = Field(
-        600.0,
-        gt=0,
-        description="Maximum duration of a response in seconds, including the time in queues, if the request has no "
-        "`timeout_s`. A longer response ends with HTTP 408, or with an error event if the stream has begun.",
-    )
+    num_cpus: float = Field(0.25, ge=0)
+    """CPUs that Ray reserves for each replica."""
+    max_ongoing_requests: int = Field(4096, ge=1)
+    """Maximum number of concurrent requests per replica. The default is above the limits of the other deployments,
+    because a router holds the requests that wait for them."""
+    api_keys: str | None = None
+    """A YAML file with the hashes of API keys and their tenants (`docs/authentication.md`). Absent: requests need no
+    key. A relative path starts at the working folder of the router's process."""
+    rate_limit: RateLimit | None = None
+    """Rate limit of each tenant. Requests above the limit get HTTP 429. Each router replica enforces the whole limit. A
+    limit in the key file replaces this limit, and applies to all router replicas together."""
+    allow_unenforced: bool = True
+    """`true`: requests may have `on_unsupported: report`, which reports keywords that cannot be enforced instead of
+    rejecting the schema. `false`: these requests get HTTP 400."""
+    # A larger prompt would block the tokenizer of a replica for long.
+    max_prompt_bytes: int = Field(1 << 20, ge=1)
+    """Maximum size of prompt, messages and tools as JSON, in bytes. Larger requests get HTTP 400."""
+    max_body_bytes: int = Field(4 << 20, ge=1)
+    """Maximum size of a request body in bytes. Larger requests get HTTP 413."""
+    body_timeout_s: float = Field(30.0, gt=0)
+    """Maximum number of seconds in which a request body must arrive. Slower requests get HTTP 408."""
+    stream_timeout_s: float = Field(30.0, gt=0)
+    """Maximum number of seconds for which the client of a stream may read nothing. Then the router closes the
+    stream."""
+    timeout_s: float = Field(600.0, gt=0)
+    """Maximum duration of a response in seconds, including the time in queues, if the request has no `timeout_s`. A
+    longer response ends with HTTP 408, or with an error event if the stream has begun."""
 
 
 class CompilerArguments(Scale):
@@ -160,36 +131,25 @@ class CompilerArguments(Scale):
 
     renamed: ClassVar[Mapping[str, str]] = {**Scale.renamed, "max_wait_s": "queue_timeout_s"}
 
-    processes: int = Field(
-        1,
-        ge=1,
-        description="Number of compile workers of each replica. A replica has one more compile worker for slow "
-        "compilations, so that they do not delay other compilations.",
-    )
-    compile_timeout_s: float = Field(
-        30.0, gt=0, description="Maximum duration of a compilation in seconds. Then the server ends it."
-    )
-    compile_cpu_s: float = Field(
-        2.0, gt=0, description="Maximum CPU time of a compilation in seconds. Raise this limit on slow cores."
-    )
-    memory_limit_mb: int = Field(4096, ge=64, description="Maximum memory of one compile worker, in MiB.")
-    queue_timeout_s: float = Field(
-        120.0,
-        gt=0,
-        description="Maximum number of seconds that a request waits in the queue for a compilation and for its result. "
-        "Then the request gets HTTP 429.",
-    )
-    options: GrammarOptions = Field(default_factory=GrammarOptions, description="Default options of all grammars.")
-    max_ongoing_requests: int = Field(
-        8192,
-        ge=1,
-        description="Maximum number of concurrent requests per replica. Most of these requests wait for a compilation.",
-    )
-    precompile: list[GrammarSpecification] = Field(
-        default_factory=list,
-        description="Constraints that are compiled at startup. Before the application is ready, the grammars are in "
-        "the memory of every replica.",
-    )
+    processes: int = Field(1, ge=1)
+    """Number of compile workers of each replica. A replica has one more compile worker for slow compilations, so that
+    they do not delay other compilations."""
+    compile_timeout_s: float = Field(30.0, gt=0)
+    """Maximum duration of a compilation in seconds. Then the server ends it."""
+    compile_cpu_s: float = Field(2.0, gt=0)
+    """Maximum CPU time of a compilation in seconds. Raise this limit on slow cores."""
+    memory_limit_mb: int = Field(4096, ge=64)
+    """Maximum memory of one compile worker, in MiB."""
+    queue_timeout_s: float = Field(120.0, gt=0)
+    """Maximum number of seconds that a request waits in the queue for a compilation and for its result. Then the
+    request gets HTTP 429."""
+    options: GrammarOptions = Field(default_factory=GrammarOptions)
+    """Default options of all grammars."""
+    max_ongoing_requests: int = Field(8192, ge=1)
+    """Maximum number of concurrent requests per replica. Most of these requests wait for a compilation."""
+    precompile: list[GrammarSpecification] = Field(default_factory=list)
+    """Constraints that are compiled at startup. Before the application is ready, the grammars are in the memory of
+    every replica."""
 
     def deployment_options(self) -> dict[str, Any]:
         """Return the keyword arguments for Ray Serve's `Deployment.options`, with an autoscaling policy.
@@ -217,9 +177,8 @@ class CompilerArguments(Scale):
 class ReplicaArguments(Scale):
     """Scale, limits and engine of the deployment that runs the model on GPUs."""
 
-    engine: AnyEngineConfig = Field(
-        default_factory=EngineConfig, description="Settings of the inference engine. `kind: vllm` selects vLLM."
-    )
+    engine: AnyEngineConfig = Field(default_factory=EngineConfig)
+    """Settings of the inference engine. `kind: vllm` selects vLLM."""
 
     @model_validator(mode="after")
     def _each_worker_has_a_gpu(self) -> ReplicaArguments:
@@ -246,38 +205,30 @@ class ReplicaArguments(Scale):
         return options
 
 
-class AppArguments(_Arguments):
+class AppArguments(RenamedFields):
     """Arguments of one Turnstile application, which serves one model: `args` of a Ray Serve config file."""
 
-    model: str = Field(
-        description="A Hugging Face model ID, or a folder. A relative folder starts at Turnstile's own folder: the "
-        "checkout, or the installed package."
-    )
-    served_model_name: str | None = Field(
-        None, description="Name of the model in requests. Absent: the last part of `model`."
-    )
-    store: str = Field(
-        DEFAULT_URL,
-        description="Store of compiled grammars: `file:///folder`, `redis://host:port/0` (with files on each node as a "
-        "cache), `rediss://...` (Redis with TLS) or `memory://`.",
-    )
-    tool_format: Literal[ToolFormatName, "auto"] = Field(  # type: ignore[valid-type]
-        "auto",
-        description="Format of tool calls (`docs/tools.md`). `auto`: the server detects it from the chat template.",
-    )
+    model: str
+    """A Hugging Face model ID, or a folder. A relative folder starts at Turnstile's own folder: the checkout, or the
+    installed package."""
+    served_model_name: str | None = None
+    """Name of the model in requests. Absent: the last part of `model`."""
+    store: str = DEFAULT_URL
+    """Store of compiled grammars: `file:///folder`, `redis://host:port/0` (with files on each node as a cache),
+    `rediss://...` (Redis with TLS) or `memory://`."""
+    tool_format: Literal[ToolFormatName, "auto"] = "auto"  # type: ignore[valid-type]
+    """Format of tool calls (`docs/tools.md`). `auto`: the server detects it from the chat template."""
     thinking: Annotated[
         Annotated[ThinkingArguments, Tag("object")] | Annotated[Literal["auto", "off"], Tag("string")],
         by_json_type('"auto", "off" (with quotes), or an object with `start` and `end`'),
-    ] = Field(
-        "auto", description="Markers of the reasoning section. `auto`: the server detects them from the chat template."
-    )
-    router: RouterArguments = Field(
-        default_factory=RouterArguments, description="Deployment that answers HTTP requests."
-    )
-    compiler: CompilerArguments = Field(
-        default_factory=CompilerArguments, description="Deployment that compiles grammars."
-    )
-    replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="Deployment that runs the model.")
+    ] = "auto"
+    """Markers of the reasoning section. `auto`: the server detects them from the chat template."""
+    router: RouterArguments = Field(default_factory=RouterArguments)
+    """Deployment that answers HTTP requests."""
+    compiler: CompilerArguments = Field(default_factory=CompilerArguments)
+    """Deployment that compiles grammars."""
+    replica: ReplicaArguments = Field(default_factory=ReplicaArguments)
+    """Deployment that runs the model."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> AppArguments:

@@ -24,9 +24,8 @@ class BannedWords(FrozenModel):
         min_length=1, max_length=1000
     )
     case_sensitive: StrictBool = False
-    whole_words: StrictBool = Field(
-        default=False, description="Ban the words only where no letter, digit or `_` stands next to them."
-    )
+    whole_words: StrictBool = False
+    """Ban the words only where no letter, digit or `_` stands next to them."""
 
 
 class BeamSearch(FrozenModel):
@@ -35,13 +34,12 @@ class BeamSearch(FrozenModel):
     In each step, the `num_beams` most likely partial outputs are continued. A grammar masks the tokens.
     """
 
-    num_beams: StrictInt = Field(ge=2, le=16, description="Number of outputs that the search keeps at each step.")
-    length_penalty: StrictFloat = Field(
-        default=1.0, ge=-10, le=10, description="Exponent of the output's length, by which a score is divided."
-    )
-    early_stopping: StrictBool = Field(
-        default=False, description="End at `num_beams` complete outputs, even if another could become likelier."
-    )
+    num_beams: StrictInt = Field(ge=2, le=16)
+    """Number of outputs that the search keeps at each step."""
+    length_penalty: StrictFloat = Field(default=1.0, ge=-10, le=10)
+    """Exponent of the output's length, by which a score is divided."""
+    early_stopping: StrictBool = False
+    """End at `num_beams` complete outputs, even if another could become likelier."""
 
 
 class ConditionalSampling(RenamedFields, FrozenModel):
@@ -56,19 +54,11 @@ class ConditionalSampling(RenamedFields, FrozenModel):
 
     renamed: ClassVar[Mapping[str, str]] = {"resample_below": "ess_threshold"}
 
-    particles: StrictInt = Field(
-        ge=1,
-        le=64,
-        description="Number of outputs that are sampled in parallel. The maximum is half of the engine's "
-        "`max_num_seqs`.",
-    )
-    ess_threshold: StrictFloat = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="Resample if the effective sample size is below this share of `particles`: particles with a low "
-        "weight end, and copies of particles with a high weight replace them.",
-    )
+    particles: StrictInt = Field(ge=1, le=64)
+    """Number of outputs that are sampled in parallel. The maximum is half of the engine's `max_num_seqs`."""
+    ess_threshold: StrictFloat = Field(default=0.5, ge=0, le=1)
+    """Resample if the effective sample size is below this share of `particles`: particles with a low weight end, and
+    copies of particles with a high weight replace them."""
 
 
 class SamplingParameters(FrozenModel):
@@ -76,75 +66,56 @@ class SamplingParameters(FrozenModel):
 
     A token is sampled from the model's logits in this order: mask, logit bias, repetition penalty, presence and
     frequency penalties, temperature, top-k, top-p, min-p.
+
+    Attributes:
+        max_tokens: Maximum number of output tokens. Absent: up to the engine's max_model_len.
+        temperature: Divides the logits. 0: greedy.
+        top_p: Sample from the fewest likeliest tokens with this total probability.
+        top_k: Sample from this many likeliest tokens. 0: off.
+        min_p: Drop tokens below this share of the likeliest one's probability. 0: off.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens in prompt or output. 1: off.
+        presence_penalty: Subtracted from the logits of all tokens in the output.
+        frequency_penalty: Subtracted from a token's logit once for each time it is in the output.
+        logit_bias: Token ID to the number added to its logit. The mask still holds.
+        seed: Seed of all random numbers of the request, modulo 2**64.
+        stop: Strings that end the output. The output does not include them.
+        stop_token_ids: IDs of tokens that end the output. The output does not include their text.
+        min_tokens: Minimum number of output tokens. Only the grammar can end the output earlier.
+        ignore_eos: Sample an end token only where the grammar allows nothing else.
+        finish_within_budget: With a grammar: reject tokens after which the output could not be completed within
+            max_tokens.
+        logprobs: Report the log-probability, after the mask, of each token and of this many likeliest tokens.
+        raw_logprobs: With logprobs: also report the values before the mask.
+        diagnostics: Report for each token how the mask changed its probability.
+        banned_words: Words that an output without a grammar must not have.
+        probe: For a search over several generations: report what the mask leaves of the model's probability, and sample
+            the end even where nothing else may follow.
+        beam_search: Use beam search. Of the other sampling settings only max_tokens may be set.
+        conditional_sampling: With a grammar: sample from the model's distribution over valid outputs.
     """
 
-    max_tokens: int | None = Field(
-        default=None, ge=1, description="Maximum number of output tokens. Absent: up to the engine's max_model_len."
-    )
-    temperature: float = Field(
-        default=1.0, ge=0, le=100, allow_inf_nan=False, description="Divides the logits. 0: greedy."
-    )
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="Sample from the fewest likeliest tokens with this total probability."
-    )
-    top_k: int = Field(default=0, ge=0, description="Sample from this many likeliest tokens. 0: off.")
-    min_p: float = Field(
-        default=0.0, ge=0, le=1, description="Drop tokens below this share of the likeliest one's probability. 0: off."
-    )
-    repetition_penalty: float = Field(
-        default=1.0,
-        gt=0,
-        le=100,
-        description="Divides positive and multiplies negative logits of tokens in prompt or output. 1: off.",
-    )
-    presence_penalty: float = Field(
-        default=0.0, ge=-2, le=2, description="Subtracted from the logits of all tokens in the output."
-    )
-    frequency_penalty: float = Field(
-        default=0.0, ge=-2, le=2, description="Subtracted from a token's logit once for each time it is in the output."
-    )
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field(
-        default_factory=dict, description="Token ID to the number added to its logit. The mask still holds."
-    )
-    seed: int = Field(default=0, description="Seed of all random numbers of the request, modulo 2**64.")
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="Strings that end the output. The output does not include them."
-    )
-    stop_token_ids: tuple[int, ...] = Field(
-        default=(), description="IDs of tokens that end the output. The output does not include their text."
-    )
-    min_tokens: int = Field(
-        default=0, ge=0, description="Minimum number of output tokens. Only the grammar can end the output earlier."
-    )
-    ignore_eos: bool = Field(
-        default=False, description="Sample an end token only where the grammar allows nothing else."
-    )
-    finish_within_budget: bool = Field(
-        default=False,
-        description="With a grammar: reject tokens after which the output could not be completed within max_tokens.",
-    )
-    logprobs: int | None = Field(
-        default=None,
-        ge=0,
-        le=256,
-        description="Report the log-probability, after the mask, of each token and of this many likeliest tokens.",
-    )
-    raw_logprobs: bool = Field(default=False, description="With logprobs: also report the values before the mask.")
-    diagnostics: bool = Field(default=False, description="Report for each token how the mask changed its probability.")
-    banned_words: BannedWords | None = Field(
-        default=None, description="Words that an output without a grammar must not have."
-    )
-    probe: bool = Field(
-        default=False,
-        description="For a search over several generations: report what the mask leaves of the model's probability, and"
-        " sample the end even where nothing else may follow.",
-    )
-    beam_search: BeamSearch | None = Field(
-        default=None, description="Use beam search. Of the other sampling settings only max_tokens may be set."
-    )
-    conditional_sampling: ConditionalSampling | None = Field(
-        default=None, description="With a grammar: sample from the model's distribution over valid outputs."
-    )
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float = Field(default=1.0, ge=0, le=100, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field(default_factory=dict)
+    seed: int = 0
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = Field(default=0, ge=0)
+    ignore_eos: bool = False
+    finish_within_budget: bool = False
+    logprobs: int | None = Field(default=None, ge=0, le=256)
+    raw_logprobs: bool = False
+    diagnostics: bool = False
+    banned_words: BannedWords | None = None
+    probe: bool = False
+    beam_search: BeamSearch | None = None
+    conditional_sampling: ConditionalSampling | None = None
 
     @property
     def penalizes(self) -> bool:
@@ -184,56 +155,55 @@ class GrammarReference(FrozenModel):
     A replica first looks up `key` in its memory. If the key is not there, the replica loads `artifact` (the compiled
     grammar as bytes). Without an artifact, it looks up `key` in the store. If the store does not have the key, a
     compiler compiles `specification` on behalf of `tenant`. Without a specification, an unknown key is an error.
+
+    Attributes:
+        key: Grammar key.
+        specification: The grammar specification as plain data, or as `job`.
+        artifact: Compiled grammar, as `TokenFSM.to_bytes` returns it.
     """
 
-    key: str = Field(pattern="^[0-9a-f]{64}$", description="Grammar key.")
-    specification: dict[str, Any] | None = Field(
-        None, description="The grammar specification as plain data, or as `job`."
-    )
+    key: str = Field(pattern="^[0-9a-f]{64}$")
+    specification: dict[str, Any] | None = None
     tenant: str = ""
-    artifact: bytes | None = Field(None, description="Compiled grammar, as `TokenFSM.to_bytes` returns it.")
+    artifact: bytes | None = None
 
 
 class GenerationRequest(FrozenModel):
-    """Request to generate one output: a prompt or chat messages, sampling settings, and at most one grammar."""
+    """Request to generate one output: a prompt or chat messages, sampling settings, and at most one grammar.
+
+    Attributes:
+        tenant: Tenant of the request. Tenants take turns for threads.
+        prompt: Text, or token IDs that are used unchanged.
+        messages: Chat messages for the model's chat template.
+        tools: With messages: functions that the chat template describes.
+        template_arguments: With messages: variables of the chat template.
+        answer_prefix: With messages: text appended to the rendered chat template, which the output continues.
+        continue_final_message: With messages: the output continues the last message, and a grammar constrains both
+            together.
+        special_token_text: Include the names of special tokens, except end tokens, in the text.
+        adapter: Name of the LoRA adapter. Absent: none.
+        choice_index: Index of this output among the outputs of one client request.
+        traceparent: Parent span as a W3C `traceparent` header.
+        timeout_s: Seconds after which the generation ends with an error; absent: none.
+        emitted_token_ids: To resume a generation: output tokens that the client has. They are not sent again.
+    """
 
     request_id: str
-    tenant: str = Field(default="", description="Tenant of the request. Tenants take turns for threads.")
-    prompt: str | list[int] | None = Field(default=None, description="Text, or token IDs that are used unchanged.")
-    messages: list[dict[str, Any]] | None = Field(
-        default=None, description="Chat messages for the model's chat template."
-    )
-    tools: list[dict[str, Any]] | None = Field(
-        default=None, description="With messages: functions that the chat template describes."
-    )
-    template_arguments: dict[str, Any] = Field(
-        default_factory=dict, description="With messages: variables of the chat template."
-    )
-    answer_prefix: str = Field(
-        default="",
-        description="With messages: text appended to the rendered chat template, which the output continues.",
-    )
-    continue_final_message: bool = Field(
-        default=False,
-        description="With messages: the output continues the last message, and a grammar constrains both together.",
-    )
-    special_token_text: bool = Field(
-        default=False, description="Include the names of special tokens, except end tokens, in the text."
-    )
+    tenant: str = ""
+    prompt: str | list[int] | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    template_arguments: dict[str, Any] = Field(default_factory=dict)
+    answer_prefix: str = ""
+    continue_final_message: bool = False
+    special_token_text: bool = False
     sampling: SamplingParameters = Field(default_factory=SamplingParameters)
-    adapter: str | None = Field(default=None, description="Name of the LoRA adapter. Absent: none.")
-    choice_index: int = Field(
-        default=0, ge=0, description="Index of this output among the outputs of one client request."
-    )
+    adapter: str | None = None
+    choice_index: int = Field(default=0, ge=0)
     grammar: GrammarReference | None = None
-    traceparent: str = Field(default="", description="Parent span as a W3C `traceparent` header.")
-    timeout_s: float | None = Field(
-        default=None, gt=0, description="Seconds after which the generation ends with an error; absent: none."
-    )
-    emitted_token_ids: list[int] = Field(
-        default_factory=list,
-        description="To resume a generation: output tokens that the client has. They are not sent again.",
-    )
+    traceparent: str = ""
+    timeout_s: float | None = Field(default=None, gt=0)
+    emitted_token_ids: list[int] = Field(default_factory=list)
 
     @property
     def add_generation_prompt(self) -> bool:

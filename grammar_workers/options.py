@@ -5,67 +5,47 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from grammar_workers.validation import renamed_value
+from grammar_workers.validation import DocumentedModel, renamed_value
 
 OnUnsupported = Annotated[Literal["reject", "report"], renamed_value("refuse", "reject")]
 
 
-class GrammarOptions(BaseModel):
+class GrammarOptions(DocumentedModel, extra="forbid", frozen=True):
     """Options for the format of the output. They are part of the grammar key (the hash that identifies a grammar)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    whitespace: Literal["compact", "flexible"] = Field(
-        default="compact",
-        description='`compact`: fixed separators `", "` and `": "`. `flexible`: any JSON whitespace between tokens.',
-    )
-    whitespace_limit: int = Field(
-        default=8,
-        ge=1,
-        le=64,
-        description="Maximum number of whitespace characters between two JSON tokens if `whitespace` is `flexible`.",
-    )
-    property_order: Literal["declared", "any"] = Field(
-        default="declared",
-        description="`declared`: properties have the order in which the schema first names them. Undeclared properties "
-        "come last. A pattern with few matches, such as `^[ab]$`, also declares its names if `minProperties` or a "
-        "similar keyword counts properties. `any`: properties have any order, and each declared name occurs "
-        "at most once. An object keeps the declared order if it declares more than 62 names, or if its alternatives "
-        "differ in too many names; `grammar.notes` then reports this.",
-    )
-    number_spelling: Literal["plain", "any"] = Field(
-        default="plain",
-        description="`plain`: an integer has no fraction. `any`: an integer may be written as 1.0 (except in draft 4), "
-        "also if `const` or `enum` lists 1. With either value, an integer has no exponent, and a number has at most "
-        "308 digits before the point.",
-    )
-    escapes: Literal["minimal", "any"] = Field(
-        default="minimal",
-        description="`minimal`: strings are written as by `json.dumps(..., ensure_ascii=False)`, which escapes a "
-        "character only if JSON requires it. `any`: strings may contain every escape of JSON, including `\\u00e9` and "
-        "surrogate pairs. Exceptions are strings that the schema lists, property names, and all strings if the "
-        "request has banned words. If the vocabulary has no tokens for a character, strings may contain it only as an "
-        "escape. So with `minimal`, strings cannot contain the character, unless JSON requires the escape. With "
-        "`any`, the mask of a free string takes longer, because the engine traverses the whole vocabulary.",
-    )
-    additional_properties: bool = Field(
-        default=True,
-        description="Value of `additionalProperties` in objects without this keyword. JSON Schema defines `true`. "
-        "`false`: only declared properties are allowed.",
-    )
-    format: Literal["assert", "annotate"] = Field(
-        default="assert",
-        description="`assert`: outputs match the keyword `format`. `annotate`: the keyword has no effect. An unknown "
-        "format never has an effect.",
-    )
-    on_unsupported: OnUnsupported = Field(
-        default="reject",
-        description="Effect of a keyword of a JSON Schema that cannot be enforced. `reject`: the schema is rejected. "
-        "`report`: the response lists the keyword as `unenforced`, with its JSON Pointer. The other keywords are "
-        "enforced, except keywords that would then disallow valid outputs (`docs/constraints.md`).",
-    )
+    whitespace: Literal["compact", "flexible"] = "compact"
+    """`compact`: fixed separators `", "` and `": "`. `flexible`: any JSON whitespace between tokens."""
+    whitespace_limit: int = Field(default=8, ge=1, le=64)
+    """Maximum number of whitespace characters between two JSON tokens if `whitespace` is `flexible`."""
+    property_order: Literal["declared", "any"] = "declared"
+    """`declared`: properties have the order in which the schema first names them. Undeclared properties come last. A
+    pattern with few matches, such as `^[ab]$`, also declares its names if `minProperties` or a similar keyword counts
+    properties. `any`: properties have any order, and each declared name occurs at most once. An object keeps the
+    declared order if it declares more than 62 names, or if its alternatives differ in too many names; `grammar.notes`
+    then reports this."""
+    number_spelling: Literal["plain", "any"] = "plain"
+    """`plain`: an integer has no fraction. `any`: an integer may be written as 1.0 (except in draft 4), also if `const`
+    or `enum` lists 1. With either value, an integer has no exponent, and a number has at most 308 digits before the
+    point."""
+    escapes: Literal["minimal", "any"] = "minimal"
+    r"""`minimal`: strings are written as by `json.dumps(..., ensure_ascii=False)`, which escapes a character only if
+    JSON requires it. `any`: strings may contain every escape of JSON, including `\u00e9` and surrogate pairs.
+    Exceptions are strings that the schema lists, property names, and all strings if the request has banned words. If
+    the vocabulary has no tokens for a character, strings may contain it only as an escape. So with `minimal`, strings
+    cannot contain the character, unless JSON requires the escape. With `any`, the mask of a free string takes longer,
+    because the engine traverses the whole vocabulary."""
+    additional_properties: bool = True
+    """Value of `additionalProperties` in objects without this keyword. JSON Schema defines `true`. `false`: only
+    declared properties are allowed."""
+    format: Literal["assert", "annotate"] = "assert"
+    """`assert`: outputs match the keyword `format`. `annotate`: the keyword has no effect. An unknown format never has
+    an effect."""
+    on_unsupported: OnUnsupported = "reject"
+    """Effect of a keyword of a JSON Schema that cannot be enforced. `reject`: the schema is rejected. `report`: the
+    response lists the keyword as `unenforced`, with its JSON Pointer. The other keywords are enforced, except keywords
+    that would then disallow valid outputs (`docs/constraints.md`)."""
 
     def key_text(self) -> str:
         """Return the options as JSON text. The grammar key is a hash of this text and other data.

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     StrictBool,
@@ -29,13 +28,11 @@ MOST_POSITIONS = 1 << 17
 MOST_PARTS = 4096
 
 
-class _Specification(StrictModel):
+class _Specification(StrictModel, frozen=True, populate_by_name=True):
     """Base of specifications and their parts.
 
     Validating a dump of it, with or without aliases, gives an equal object.
     """
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
 class JsonSchemaSpecification(_Specification):
@@ -43,11 +40,9 @@ class JsonSchemaSpecification(_Specification):
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: JsonSchema = Field(alias="schema")
-    strict: StrictBool = Field(
-        False,
-        description="`true`: reject a schema with a misspelled keyword, such as `maxlength`, unless `on_unsupported` "
-        "is `report`. This field is not part of the grammar key.",
-    )
+    strict: StrictBool = False
+    """`true`: reject a schema with a misspelled keyword, such as `maxlength`, unless `on_unsupported` is `report`. This
+    field is not part of the grammar key."""
 
 
 class JsonObjectSpecification(_Specification):

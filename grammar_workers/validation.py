@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from grammar_workers.logs import SERVE, get_logger
@@ -35,10 +35,20 @@ class FailFast(pydantic.FailFast):
     __hash__ = object.__hash__
 
 
-class StrictModel(BaseModel):
-    """Base of pydantic models that reject unknown keys. The error names the first unknown key."""
+class DocumentedModel(BaseModel, use_attribute_docstrings=True):
+    """Base of pydantic models whose fields have their descriptions in docstrings: strings after the fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(schema)
+        for field in handler.resolve_ref_schema(made).get("properties", {}).values():
+            if "description" in field:
+                field["description"] = " ".join(field["description"].split())
+        return made
+
+
+class StrictModel(DocumentedModel, extra="forbid"):
+    """Base of pydantic models that reject unknown keys. The error names the first unknown key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -51,8 +61,10 @@ class StrictModel(BaseModel):
         return value
 
 
-class RenamedFields(BaseModel):
+class RenamedFields(DocumentedModel, extra="forbid"):
     """Base of pydantic models that accept deprecated names of their fields, and log a warning for each.
+
+    Unknown keys are rejected.
 
     Data with both names of a field is rejected.
 
@@ -107,10 +119,8 @@ def warn_deprecated(deprecated: str, current: str) -> None:
     logger.warning("deprecated name, accepted until the next minor version: deprecated=%s use=%s", deprecated, current)
 
 
-class FrozenModel(StrictModel):
+class FrozenModel(StrictModel, frozen=True):
     """Base of pydantic models that are immutable and reject unknown keys. An object is hashable if its values are."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 def at_most(most: int) -> BeforeValidator:

@@ -47,7 +47,8 @@ class OutputConfig(ClientModel):
     """
 
     format: JsonFormat | None = None
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="Ignored.")
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    """Ignored."""
 
 
 class ToolParam(ClientModel):
@@ -61,7 +62,8 @@ class ToolParam(ClientModel):
     type: Annotated[Literal["custom"] | None, Field(description="The server rejects tools that Anthropic runs.")] = None
     name: FunctionName
     description: str | None = None
-    input_schema: Parameters = Field(description="JSON Schema of the arguments. Its instances must be objects.")
+    input_schema: Parameters
+    """JSON Schema of the arguments. Its instances must be objects."""
     strict: StrictBool | None = Field(None, description=STRICT)
     allowed_callers: Annotated[Any, Only(["direct"])] = None
     defer_loading: Annotated[Any, Only(False)] = None
@@ -82,7 +84,8 @@ class AutoChoice(ClientModel):
     """Value of `tool_choice` without a function name. `auto`: the model may call functions. `any`: it must call one."""
 
     type: Literal["auto", "any"]
-    disable_parallel_tool_use: StrictBool | None = Field(None, description="`true`: the response has at most one call.")
+    disable_parallel_tool_use: StrictBool | None = None
+    """`true`: the response has at most one call."""
 
 
 class ToolChoice(ClientModel):
@@ -90,9 +93,8 @@ class ToolChoice(ClientModel):
 
     type: Literal["tool"]
     name: str
-    disable_parallel_tool_use: StrictBool | None = Field(
-        None, description="Ignored: the response has exactly one call."
-    )
+    disable_parallel_tool_use: StrictBool | None = None
+    """Ignored: the response has exactly one call."""
 
 
 class NoneChoice(ClientModel):
@@ -108,10 +110,10 @@ class ThinkingEnabled(ClientModel):
     """
 
     type: Literal["enabled", "adaptive"]
-    budget_tokens: StrictInt | None = Field(None, ge=1, description="Maximum number of reasoning tokens.")
-    display: Literal["summarized", "omitted"] | None = Field(
-        None, description="Ignored. The response has the reasoning unchanged."
-    )
+    budget_tokens: StrictInt | None = Field(None, ge=1)
+    """Maximum number of reasoning tokens."""
+    display: Literal["summarized", "omitted"] | None = None
+    """Ignored. The response has the reasoning unchanged."""
 
 
 class ThinkingDisabled(ClientModel):
@@ -126,14 +128,16 @@ class _Conversation(TranslatedBody):
     renames: ClassVar[str] = "a request of /v1/messages"
     names: ClassVar[Mapping[str, str]] = FIELDS
     parameters: ClassVar[str] = "input_schema"
-    model: str = Field(description="A name from `/v1/models`.")
+    model: str
+    """A name from `/v1/models`."""
     messages: Annotated[list[MessageParam], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     system: Text | None = None
     tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Annotated[AutoChoice | ToolChoice | NoneChoice, Field(discriminator="type")] | None = None
     thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] | None = None
     output_config: OutputConfig | None = None
-    output_format: JsonFormat | None = Field(None, description="Older name of `output_config.format`.")
+    output_format: JsonFormat | None = None
+    """Older name of `output_config.format`."""
     speed: Annotated[Any, Only("standard")] = None
 
     @model_validator(mode="after")
@@ -181,16 +185,14 @@ class CountTokensBody(_Conversation):
 class MessagesBody(CommonBody, _Conversation):
     """Body of `POST /v1/messages`: the conversation that the model continues, and settings of the output."""
 
-    max_tokens: Positive = Field(description="Maximum number of output tokens, including reasoning tokens.")
-    stop_sequences: Stop | None = Field(
-        None, description="Texts that end the output. The output does not include them."
-    )
-    temperature: StrictFloat | None = Field(
-        None, ge=0, le=1, allow_inf_nan=False, description="Sampling temperature. 0: greedy."
-    )
-    top_k: StrictInt | None = Field(
-        None, ge=0, description="Sample from this number of the likeliest allowed tokens. 0: all."
-    )
+    max_tokens: Positive
+    """Maximum number of output tokens, including reasoning tokens."""
+    stop_sequences: Stop | None = None
+    """Texts that end the output. The output does not include them."""
+    temperature: StrictFloat | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    """Sampling temperature. 0: greedy."""
+    top_k: StrictInt | None = Field(None, ge=0)
+    """Sample from this number of the likeliest allowed tokens. 0: all."""
     inference_geo: Annotated[Any, Refused("the server cannot choose a location")] = None
     container: Annotated[Any, Refused("the server does not run code")] = None
     mcp_servers: Annotated[Any, Refused("offer functions in `tools`")] = None

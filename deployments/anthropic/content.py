@@ -73,9 +73,8 @@ class ToolResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: str = Field(min_length=1)
     content: Text = ""
-    is_error: StrictBool | None = Field(
-        None, description="`true`: the server writes `Error: ` before the content in the prompt."
-    )
+    is_error: StrictBool | None = None
+    """`true`: the server writes `Error: ` before the content in the prompt."""
 
 
 def _known_kind(block: Any) -> Any:

@@ -16,21 +16,23 @@ import functools
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from deployments.http.errors import ApiError, Places
 from gpu_workers.model.text import beginning_of
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
+from grammar_workers.validation import DocumentedModel
 
 
-class ThinkingArguments(BaseModel):
+class ThinkingArguments(DocumentedModel, extra="forbid"):
     """Markers of the reasoning section in a model's output, from the config file. They replace detected markers."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    start: str = Field(min_length=1, description="Start marker: a text, or the name of a special token.")
-    end: str = Field(min_length=1, description="End marker: a text, or the name of a special token.")
-    by_default: bool = Field(True, description="`true`: the model reasons, unless the request turns reasoning off.")
+    start: str = Field(min_length=1)
+    """Start marker: a text, or the name of a special token."""
+    end: str = Field(min_length=1)
+    """End marker: a text, or the name of a special token."""
+    by_default: bool = True
+    """`true`: the model reasons, unless the request turns reasoning off."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,16 +71,13 @@ class Function(ClientModel):
 
     ignores: ClassVar[str] = "a tool"
     renames: ClassVar[str] = "a function"
-    name: FunctionName = Field(
-        description="Up to 128 letters, digits and the characters `_`, `-`, `.`, `/`. The tokenizer of the model must "
-        "be able to encode the name."
-    )
-    description: str | None = Field(None, description="Description for the model, as part of the prompt.")
-    parameters: Parameters | None = Field(
-        None,
-        description="JSON Schema of the arguments. Its instances must be objects. Absent: the function has no "
-        "arguments.",
-    )
+    name: FunctionName
+    """Up to 128 letters, digits and the characters `_`, `-`, `.`, `/`. The tokenizer of the model must be able to
+    encode the name."""
+    description: str | None = None
+    """Description for the model, as part of the prompt."""
+    parameters: Parameters | None = None
+    """JSON Schema of the arguments. Its instances must be objects. Absent: the function has no arguments."""
     strict: StrictBool | None = Field(None, description=STRICT)
 
     def arguments_schema(self) -> dict[str, Any]:
@@ -204,10 +201,10 @@ class NamedTool(ClientModel):
 class AllowedTools(ClientModel):
     """Subset of the request's tools that the model may call. With `mode: required`, it must call one of them."""
 
-    mode: Literal["auto", "required"] = Field(description="`auto` or `required`, as in `tool_choice`.")
-    tools: Annotated[list[NamedTool], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
-        description="The tools of `tools` that the model may call. The prompt describes all tools."
-    )
+    mode: Literal["auto", "required"]
+    """`auto` or `required`, as in `tool_choice`."""
+    tools: Annotated[list[NamedTool], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)]
+    """The tools of `tools` that the model may call. The prompt describes all tools."""
 
 
 class AllowedToolsChoice(ClientModel):

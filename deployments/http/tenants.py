@@ -29,11 +29,12 @@ from typing import Annotated, Any
 import yaml
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from deployments.http.errors import ApiError
 from deployments.validation_messages import problem_lines
 from grammar_workers.logs import SERVE, get_logger
+from grammar_workers.validation import DocumentedModel
 
 logger = get_logger(SERVE)
 
@@ -50,34 +51,27 @@ ANONYMOUS = "anonymous"
 _NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the tenant in limits, queues and logs.")
 
 
-class RateLimit(BaseModel):
+class RateLimit(DocumentedModel, extra="forbid"):
     """Rate limit of one tenant (client) as a token bucket: requests per minute on average, and burst size."""
 
-    model_config = ConfigDict(extra="forbid")
+    requests_per_minute: float = Field(gt=0)
+    """Average number of requests per minute."""
+    burst: int = Field(ge=1)
+    """Maximum number of requests at once after a pause (size of the token bucket)."""
 
-    requests_per_minute: float = Field(gt=0, description="Average number of requests per minute.")
-    burst: int = Field(ge=1, description="Maximum number of requests at once after a pause (size of the token bucket).")
 
-
-class TenantLimits(BaseModel):
+class TenantLimits(DocumentedModel, extra="forbid", frozen=True):
     """Limits of one tenant (client), for all router replicas together. Each router replica enforces its share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    rate_limit: RateLimit | None = Field(
-        None, description="Rate limit of this tenant. It replaces `router.rate_limit`."
-    )
-    concurrent_requests: int | None = Field(
-        None, ge=1, description="Maximum number of open requests. Further requests get HTTP 429."
-    )
-    new_grammars: int | None = Field(
-        None,
-        ge=1,
-        description="Maximum number of uncached grammars that compile at the same time. Further requests wait.",
-    )
+    rate_limit: RateLimit | None = None
+    """Rate limit of this tenant. It replaces `router.rate_limit`."""
+    concurrent_requests: int | None = Field(None, ge=1)
+    """Maximum number of open requests. Further requests get HTTP 429."""
+    new_grammars: int | None = Field(None, ge=1)
+    """Maximum number of uncached grammars that compile at the same time. Further requests wait."""
 
 
-class Tenant(BaseModel):
+class Tenant(BaseModel, frozen=True):
     """Client with its own queue, its own limits and its own grammars.
 
     Attributes:
@@ -87,21 +81,19 @@ class Tenant(BaseModel):
         limits: Limits of this tenant only. None in a field: the server's limit applies, if there is one.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     name: Annotated[str, _NAME]
     administrator: bool = False
     limits: TenantLimits = TenantLimits()
 
 
-class ApiKey(BaseModel):
+class ApiKey(DocumentedModel, extra="forbid", frozen=True):
     """Entry of a key file: the SHA-256 of an API key, and the tenant (client) to whom the key belongs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     tenant: Annotated[str, _NAME]
-    sha256: str = Field(description="Hexadecimal SHA-256 of the key.")
-    administrator: bool = Field(False, description="`true`: the key may use and delete the grammars of all tenants.")
+    sha256: str
+    """Hexadecimal SHA-256 of the key."""
+    administrator: bool = False
+    """`true`: the key may use and delete the grammars of all tenants."""
 
     @field_validator("sha256")
     @classmethod
@@ -113,9 +105,7 @@ class ApiKey(BaseModel):
         return sha256
 
 
-class _KeyFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _KeyFile(BaseModel, extra="forbid"):
     keys: list[ApiKey] = Field(min_length=1)
     limits: dict[str, TenantLimits] = Field(default_factory=dict)
 

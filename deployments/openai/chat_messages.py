@@ -19,9 +19,8 @@ class TextPart(ClientModel):
     """Text part of a message's content. A part of type `refusal` is read as text. Other types are rejected."""
 
     ignores: ClassVar[str] = "a part or block"
-    type: Annotated[Literal["text"], text_parts("text")] = Field(
-        description="The server rejects other types of content."
-    )
+    type: Annotated[Literal["text"], text_parts("text")]
+    """The server rejects other types of content."""
     text: str
 
     @model_validator(mode="before")
@@ -54,23 +53,22 @@ class Message(ClientModel):
 
     ignores: ClassVar[str] = "a message or item"
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = Field(
-        None, description="Text of the message. Only messages of the assistant may have `null`."
-    )
-    name: str | None = Field(None, description="Name for the chat template. Most templates ignore it.")
-    refusal: str | None = Field(None, description="Refusal of the assistant. It replaces `content`.")
+    content: Content | None = None
+    """Text of the message. Only messages of the assistant may have `null`."""
+    name: str | None = None
+    """Name for the chat template. Most templates ignore it."""
+    refusal: str | None = None
+    """Refusal of the assistant. It replaces `content`."""
     audio: Annotated[Any, Only()] = None
     function_call: Annotated[Any, Only()] = None
-    reasoning_content: str | None = Field(
-        None, description="Reasoning of the assistant. A chat template may leave it out."
-    )
-    reasoning: str | None = Field(None, description="Another name of `reasoning_content`.")
-    tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = Field(
-        None, description="Tool calls of the assistant."
-    )
-    tool_call_id: str | None = Field(
-        None, description="For the role `tool`: ID of the call whose result the message has."
-    )
+    reasoning_content: str | None = None
+    """Reasoning of the assistant. A chat template may leave it out."""
+    reasoning: str | None = None
+    """Another name of `reasoning_content`."""
+    tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = None
+    """Tool calls of the assistant."""
+    tool_call_id: str | None = None
+    """For the role `tool`: ID of the call whose result the message has."""
 
     @model_validator(mode="after")
     def _check_role(self) -> Message:

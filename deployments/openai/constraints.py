@@ -67,7 +67,8 @@ class JsonObjectFormat(ClientModel):
 class NamedJsonSchema(ClientModel):
     """JSON Schema in the wrapper object of OpenAI's API. `name` and `description` have no effect on the output."""
 
-    name: str = Field(description="Label for the client. It does not affect the output.")
+    name: str
+    """Label for the client. It does not affect the output."""
     description: str | None = None
     json_schema: JsonSchema = Field(alias="schema")
     strict: StrictBool | None = Field(None, description=STRICT)
@@ -83,7 +84,8 @@ class JsonSchemaFormat(ClientModel):
     type: Literal["json_schema"]
     wrapped: NamedJsonSchema | None = Field(None, alias="json_schema")
     bare: JsonSchema | None = Field(None, alias="schema")
-    strict: StrictBool | None = Field(None, description="For `schema`: `strict` as in `json_schema`.")
+    strict: StrictBool | None = None
+    """For `schema`: `strict` as in `json_schema`."""
 
     @model_validator(mode="after")
     def _one_schema(self) -> JsonSchemaFormat:
@@ -114,11 +116,10 @@ class GrammarFormat(ClientModel):
     """Output format: text that belongs to the language of a context-free grammar."""
 
     type: Literal["grammar"]
-    grammar: str = Field(description="Text of the grammar.")
-    syntax: Literal["gbnf", "lark"] | None = Field(
-        None,
-        description="Notation of the grammar. Default: GBNF if a line defines a rule with `::=`, otherwise Lark.",
-    )
+    grammar: str
+    """Text of the grammar."""
+    syntax: Literal["gbnf", "lark"] | None = None
+    """Notation of the grammar. Default: GBNF if a line defines a rule with `::=`, otherwise Lark."""
 
     def specification(self) -> GrammarSpecification | None:
         """Return the constraint in the compiler's format: a specification with the text of the grammar. Never None.
@@ -143,9 +144,8 @@ class BannedWords(ClientModel):
 
     words: Annotated[Texts, Items]
     case_sensitive: StrictBool = False
-    whole_words: StrictBool = Field(
-        False, description="Ban the words only where no letter, digit or `_` stands next to them."
-    )
+    whole_words: StrictBool = False
+    """Ban the words only where no letter, digit or `_` stands next to them."""
 
 
 AnyJsonSchema = Annotated[
@@ -178,35 +178,30 @@ class StructuredOutputs(ClientModel):
     vLLM.
     """
 
-    json_schema: AnyJsonSchema | None = Field(
-        None, alias="json", description="A JSON Schema, as an object or as its JSON text."
-    )
-    regex: str | None = Field(None, description="A regular expression that the whole output matches.")
-    choice: Annotated[Texts, Items] | None = Field(None, description="Texts. The output equals one of them.")
-    json_object: Annotated[Any, Only(True)] = Field(None, description="The output is any JSON object.")
-    key: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Key of a compiled grammar (`/v1/grammars`).")
-    grammar: str | None = Field(
-        None,
-        description="A context-free grammar: GBNF (the EBNF of llama.cpp) if a line defines a rule with `::=`, "
-        "otherwise Lark.",
-    )
-    structural_tag: StructuralTag | None = Field(
-        None, description="Free text with constrained regions such as tool calls, as an object or as its JSON text."
-    )
-    pattern: Annotated[PatternElements, Items] | None = Field(
-        None, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
-    )
-    positions: Positions | None = Field(
-        None, description="For each position of the output, the allowed characters (strings) or token IDs (integers)."
-    )
-    automaton: Automaton | None = Field(
-        None, description="A deterministic finite automaton, as a table of transitions."
-    )
+    json_schema: AnyJsonSchema | None = Field(None, alias="json")
+    """A JSON Schema, as an object or as its JSON text."""
+    regex: str | None = None
+    """A regular expression that the whole output matches."""
+    choice: Annotated[Texts, Items] | None = None
+    """Texts. The output equals one of them."""
+    json_object: Annotated[Any, Only(True)] = None
+    """The output is any JSON object."""
+    key: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+    """Key of a compiled grammar (`/v1/grammars`)."""
+    grammar: str | None = None
+    """A context-free grammar: GBNF (the EBNF of llama.cpp) if a line defines a rule with `::=`, otherwise Lark."""
+    structural_tag: StructuralTag | None = None
+    """Free text with constrained regions such as tool calls, as an object or as its JSON text."""
+    pattern: Annotated[PatternElements, Items] | None = None
+    """A token pattern, such as `[["UPPER", "+"], [":", "1"]]`."""
+    positions: Positions | None = None
+    """For each position of the output, the allowed characters (strings) or token IDs (integers)."""
+    automaton: Automaton | None = None
+    """A deterministic finite automaton, as a table of transitions."""
     substring: AnySubstring | None = Field(None, description=SUBSTRING)
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
-    all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
-        None, description="Specifications with a `type`. The output matches all of them."
-    )
+    all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = None
+    """Specifications with a `type`. The output matches all of them."""
 
     @field_validator("json_schema")
     @classmethod

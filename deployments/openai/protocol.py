@@ -42,9 +42,8 @@ MAX_PROMPTS = 16
 class StreamOptions(ClientModel):
     """Options of a streamed response. With `include_usage`, the stream ends with a chunk that has the token counts."""
 
-    include_usage: StrictBool = Field(
-        False, description="`true`: before the end, the stream has one more chunk with the token counts."
-    )
+    include_usage: StrictBool = False
+    """`true`: before the end, the stream has one more chunk with the token counts."""
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
@@ -61,14 +60,11 @@ class GenerationBody(SamplingBody):
     ignores: ClassVar[str] = "a request"
     renames: ClassVar[str] = "a request"
     stream_options: StreamOptions | None = None
-    response_format: ResponseFormat | None = Field(None, description="Constraint on the output, in OpenAI's format.")
-    timeout_s: StrictFloat | None = Field(
-        None,
-        gt=0,
-        le=MAX_TIMEOUT_S,
-        description="Maximum duration of the response in seconds, including queueing and compilation. A longer "
-        "response ends with HTTP 408, or with an error event if the stream has begun.",
-    )
+    response_format: ResponseFormat | None = None
+    """Constraint on the output, in OpenAI's format."""
+    timeout_s: StrictFloat | None = Field(None, gt=0, le=MAX_TIMEOUT_S)
+    """Maximum duration of the response in seconds, including queueing and compilation. A longer response ends with HTTP
+    408, or with an error event if the stream has begun."""
 
     @model_validator(mode="after")
     def _check(self) -> GenerationBody:
@@ -163,49 +159,33 @@ class ChatCompletionBody(GenerationBody):
     """Body of `POST /v1/chat/completions`: a conversation to continue, with the settings of the output."""
 
     messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES + 1)
-    max_completion_tokens: Positive | None = Field(
-        None, description="Newer name of `max_tokens`. It applies if a request has both."
-    )
-    logprobs: StrictBool | None = Field(
-        None, description="`true`: the response has the log-probability of each token, after the mask."
-    )
-    top_logprobs: StrictInt | None = Field(
-        None,
-        ge=0,
-        le=MAX_TOP_LOGPROBS,
-        description="With `logprobs`: number of likeliest tokens that the response also lists at each position.",
-    )
-    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
-        None, description="Functions that the model may call."
-    )
-    tool_choice: ToolChoice | None = Field(
-        None,
-        description="`auto` (the default): calls or text. `required`: only calls. `none`: only text. An object names "
-        "one function that the model must call, or the functions that the model may call.",
-    )
-    parallel_tool_calls: StrictBool | None = Field(
-        None, description="`true` (the default): a response may have several calls."
-    )
-    thinking: StrictBool | None = Field(
-        None,
-        description="`true`: the model reasons before the response, and a constraint applies to the text after the "
-        "reasoning. Default: the setting of the server or of the model.",
-    )
-    reasoning_effort: ReasoningEffort | None = Field(
-        None, description="Setting `thinking` in OpenAI's format: `none` means `false`, other values mean `true`."
-    )
-    thinking_budget: Natural | None = Field(
-        None, description="Maximum number of reasoning tokens. After them, the response follows. 0: no reasoning."
-    )
-    chat_template_kwargs: ChatTemplateArguments | None = Field(None, description="Setting `thinking` in Qwen's format.")
-    continue_final_message: StrictBool | None = Field(
-        None,
-        description="`true`: the output continues the last message, whose role must be `assistant`. A constraint "
-        "applies to the message and the output together.",
-    )
-    add_generation_prompt: StrictBool | None = Field(
-        None, description="Must be `false` with `continue_final_message`, and `true` without it. Absent: this value."
-    )
+    max_completion_tokens: Positive | None = None
+    """Newer name of `max_tokens`. It applies if a request has both."""
+    logprobs: StrictBool | None = None
+    """`true`: the response has the log-probability of each token, after the mask."""
+    top_logprobs: StrictInt | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    """With `logprobs`: number of likeliest tokens that the response also lists at each position."""
+    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    """Functions that the model may call."""
+    tool_choice: ToolChoice | None = None
+    """`auto` (the default): calls or text. `required`: only calls. `none`: only text. An object names one function that
+    the model must call, or the functions that the model may call."""
+    parallel_tool_calls: StrictBool | None = None
+    """`true` (the default): a response may have several calls."""
+    thinking: StrictBool | None = None
+    """`true`: the model reasons before the response, and a constraint applies to the text after the reasoning. Default:
+    the setting of the server or of the model."""
+    reasoning_effort: ReasoningEffort | None = None
+    """Setting `thinking` in OpenAI's format: `none` means `false`, other values mean `true`."""
+    thinking_budget: Natural | None = None
+    """Maximum number of reasoning tokens. After them, the response follows. 0: no reasoning."""
+    chat_template_kwargs: ChatTemplateArguments | None = None
+    """Setting `thinking` in Qwen's format."""
+    continue_final_message: StrictBool | None = None
+    """`true`: the output continues the last message, whose role must be `assistant`. A constraint applies to the
+    message and the output together."""
+    add_generation_prompt: StrictBool | None = None
+    """Must be `false` with `continue_final_message`, and `true` without it. Absent: this value."""
     modalities: Annotated[Any, Only(["text"])] = None
     functions: Annotated[Any, Refused("send the newer field `tools`")] = None
     function_call: Annotated[Any, Refused("send the newer field `tool_choice`")] = None
@@ -398,20 +378,13 @@ Prompt = Annotated[
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`: one or more prompts to continue, with the settings of the output."""
 
-    prompt: Prompt = Field(
-        description="A prompt (text or token IDs), or a list of prompts. The response has `n` "
-        "choices for each prompt, in the order of the prompts."
-    )
-    max_tokens: Positive | None = Field(
-        16, description="Maximum number of output tokens. The default is the default of OpenAI's API."
-    )
-    logprobs: StrictInt | None = Field(
-        None,
-        ge=0,
-        le=MAX_TOP_LOGPROBS,
-        description="The response has the log-probability of each token, and of this "
-        "number of likeliest tokens at each position.",
-    )
+    prompt: Prompt
+    """A prompt (text or token IDs), or a list of prompts. The response has `n` choices for each prompt, in the order of
+    the prompts."""
+    max_tokens: Positive | None = 16
+    """Maximum number of output tokens. The default is the default of OpenAI's API."""
+    logprobs: StrictInt | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    """The response has the log-probability of each token, and of this number of likeliest tokens at each position."""
     echo: Annotated[Any, Only(False)] = None
     best_of: Annotated[Any, Only(1)] = None
     suffix: Annotated[Any, Only("")] = None

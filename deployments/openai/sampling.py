@@ -62,24 +62,17 @@ Stop = Annotated[
 class CommonBody(ClientModel):
     """Settings that all requests for generated text share. A field that is null has its default."""
 
-    stream: StrictBool | None = Field(None, description="`true`: the response is a stream of server-sent events.")
-    structured_outputs: StructuredOutputs | None = Field(
-        None, description="Constraint on the output, in vLLM's format."
-    )
+    stream: StrictBool | None = None
+    """`true`: the response is a stream of server-sent events."""
+    structured_outputs: StructuredOutputs | None = None
+    """Constraint on the output, in vLLM's format."""
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
-    temperature: StrictFloat | None = Field(
-        None, ge=0, le=2, allow_inf_nan=False, description="Sampling temperature. 0: greedy. Default: 1."
-    )
-    top_p: StrictFloat | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Nucleus sampling: sample from the fewest likeliest allowed tokens with this "
-        "total probability. Default: 1.",
-    )
-    top_k: StrictInt | None = Field(
-        None, ge=-1, lt=1 << 63, description="Sample from this number of the likeliest allowed tokens. 0 or -1: all."
-    )
+    temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False)
+    """Sampling temperature. 0: greedy. Default: 1."""
+    top_p: StrictFloat | None = Field(None, gt=0, le=1)
+    """Nucleus sampling: sample from the fewest likeliest allowed tokens with this total probability. Default: 1."""
+    top_k: StrictInt | None = Field(None, ge=-1, lt=1 << 63)
+    """Sample from this number of the likeliest allowed tokens. 0 or -1: all."""
 
     def settings(self, of: type[CommonBody]) -> dict[str, Any]:
         """Return the fields of this body that are defined in, or inherited by, one of its base classes.
@@ -96,88 +89,54 @@ class CommonBody(ClientModel):
 class OpenAIBody(CommonBody):
     """Settings that the bodies of all generation endpoints of OpenAI's API share."""
 
-    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
-    seed: StrictInt | None = Field(
-        None,
-        ge=-(1 << 63),
-        lt=1 << 63,
-        description="Seed of the sampling. Requests with "
-        "equal seeds and equal content get equal tokens, up to rounding.",
-    )
-    stop: Stop | None = Field(
-        None,
-        description="Up to 16 strings that end the output. Under a constraint, they end the output only where it "
-        "is complete.",
-    )
-    finish_within_budget: StrictBool | None = Field(
-        None,
-        description="`true`, under a constraint: the output is complete within `max_tokens`. If this is "
-        "impossible, the server rejects the request.",
-    )
+    model: str | None = None
+    """A name from `/v1/models`. Absent: the served model."""
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    """Seed of the sampling. Requests with equal seeds and equal content get equal tokens, up to rounding."""
+    stop: Stop | None = None
+    """Up to 16 strings that end the output. Under a constraint, they end the output only where it is complete."""
+    finish_within_budget: StrictBool | None = None
+    """`true`, under a constraint: the output is complete within `max_tokens`. If this is impossible, the server rejects
+    the request."""
 
 
 class SamplingBody(OpenAIBody):
     """Sampling settings of `/v1/chat/completions` and `/v1/completions`."""
 
-    n: StrictInt | None = Field(
-        None, ge=1, le=MAX_CHOICES, description="Number of outputs, which are sampled independently. Default: 1."
-    )
-    max_tokens: Positive | None = Field(None, description="Maximum number of output tokens.")
-    min_tokens: Natural | None = Field(
-        None, description="Minimum number of output tokens. Only the constraint can end the output earlier."
-    )
-    min_p: StrictFloat | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Drop tokens whose probability is below this share of the probability of the "
-        "likeliest token. Default: 0.",
-    )
-    repetition_penalty: StrictFloat | None = Field(
-        None,
-        gt=0,
-        le=100,
-        description="Values above 1 make tokens that are in the prompt or output less likely. Default: 1.",
-    )
-    presence_penalty: Penalty | None = Field(
-        None, description="Number that is subtracted from the logits of all tokens in the output."
-    )
-    frequency_penalty: Penalty | None = Field(
-        None,
-        description="Number that is subtracted from the logit of a token for each occurrence of the token in the "
-        "output.",
-    )
-    logit_bias: Annotated[dict[DecimalName, Bias], at_most(MAX_BIASES)] | None = Field(
-        None, description="Token ID -> number that is added to its logit. Disallowed tokens stay disallowed."
-    )
-    stop_token_ids: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_STOPS)] | None = Field(
-        None, description="IDs of tokens that end the output, as the strings of `stop` do."
-    )
-    ignore_eos: StrictBool | None = Field(
-        None, description="`true`: the output continues until `max_tokens`, unless the constraint ends it."
-    )
-    banned_words: BannedWords | None = Field(
-        None,
-        description="Words that the output must not contain. In free text, the engine rolls back tokens that form a "
-        "banned word. Under a constraint, the mask excludes banned words, as with `all_of`.",
-    )
-    beam_search: BeamSearch | None = Field(
-        None,
-        description="Beam search for a likely output, instead of sampling. Of the other sampling settings, only "
-        "`max_tokens` may be set.",
-    )
-    conditional_sampling: ConditionalSampling | None = Field(
-        None,
-        description="Under a constraint: sample from the model's distribution under the condition that the output is "
-        "valid. A mask alone changes this distribution. The response cannot be streamed. `usage` counts the tokens of "
-        "all sampled outputs (particles).",
-    )
-    raw_logprobs: StrictBool | None = Field(
-        None, description="With `logprobs`: the response also has the log-probabilities before the mask."
-    )
-    diagnostics: StrictBool | None = Field(
-        None, description="`true`: the response describes the effect of the mask on each token."
-    )
+    n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES)
+    """Number of outputs, which are sampled independently. Default: 1."""
+    max_tokens: Positive | None = None
+    """Maximum number of output tokens."""
+    min_tokens: Natural | None = None
+    """Minimum number of output tokens. Only the constraint can end the output earlier."""
+    min_p: StrictFloat | None = Field(None, ge=0, le=1)
+    """Drop tokens whose probability is below this share of the probability of the likeliest token. Default: 0."""
+    repetition_penalty: StrictFloat | None = Field(None, gt=0, le=100)
+    """Values above 1 make tokens that are in the prompt or output less likely. Default: 1."""
+    presence_penalty: Penalty | None = None
+    """Number that is subtracted from the logits of all tokens in the output."""
+    frequency_penalty: Penalty | None = None
+    """Number that is subtracted from the logit of a token for each occurrence of the token in the output."""
+    logit_bias: Annotated[dict[DecimalName, Bias], at_most(MAX_BIASES)] | None = None
+    """Token ID -> number that is added to its logit. Disallowed tokens stay disallowed."""
+    stop_token_ids: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_STOPS)] | None = None
+    """IDs of tokens that end the output, as the strings of `stop` do."""
+    ignore_eos: StrictBool | None = None
+    """`true`: the output continues until `max_tokens`, unless the constraint ends it."""
+    banned_words: BannedWords | None = None
+    """Words that the output must not contain. In free text, the engine rolls back tokens that form a banned word. Under
+    a constraint, the mask excludes banned words, as with `all_of`."""
+    beam_search: BeamSearch | None = None
+    """Beam search for a likely output, instead of sampling. Of the other sampling settings, only `max_tokens` may be
+    set."""
+    conditional_sampling: ConditionalSampling | None = None
+    """Under a constraint: sample from the model's distribution under the condition that the output is valid. A mask
+    alone changes this distribution. The response cannot be streamed. `usage` counts the tokens of all sampled outputs
+    (particles)."""
+    raw_logprobs: StrictBool | None = None
+    """With `logprobs`: the response also has the log-probabilities before the mask."""
+    diagnostics: StrictBool | None = None
+    """`true`: the response describes the effect of the mask on each token."""
 
     @model_validator(mode="after")
     def _check_sampling(self) -> SamplingBody:

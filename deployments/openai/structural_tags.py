@@ -52,18 +52,17 @@ class StructuralTag(StrictModel):
     """
 
     type: Literal["structural_tag"]
-    format: Format | None = Field(None, description="Current format of xgrammar and vLLM (docs/structural-tags.md).")
-    structures: Annotated[list[Structure], FailFast(), Parts] | None = Field(
-        None, description="Regions in vLLM's older format. Needs `triggers`."
-    )
-    tags: Annotated[list[Tag], FailFast(), Parts] | None = Field(
-        None, description="Regions whose content is any specification. Needs `triggers`."
-    )
+    format: Format | None = None
+    """Current format of xgrammar and vLLM (docs/structural-tags.md)."""
+    structures: Annotated[list[Structure], FailFast(), Parts] | None = None
+    """Regions in vLLM's older format. Needs `triggers`."""
+    tags: Annotated[list[Tag], FailFast(), Parts] | None = None
+    """Regions whose content is any specification. Needs `triggers`."""
     triggers: Annotated[Texts, Parts] | None = None
-    at_least_one: StrictBool = Field(
-        False, description="With `tags`: the text cannot end before one region is complete."
-    )
-    stop_after_first: StrictBool = Field(False, description="With `tags`: nothing follows the first region.")
+    at_least_one: StrictBool = False
+    """With `tags`: the text cannot end before one region is complete."""
+    stop_after_first: StrictBool = False
+    """With `tags`: nothing follows the first region."""
 
     @model_validator(mode="after")
     def _one_shape(self) -> StructuralTag:

@@ -39,17 +39,15 @@ class GrammarBody(ClientModel):
     """Body of `POST /v1/grammars`: one constraint, in one of three formats."""
 
     renames: ClassVar[str] = "a body of /v1/grammars"
-    response_format: ResponseFormat | None = Field(None, description="Constraint in OpenAI's format.")
-    structured_outputs: StructuredOutputs | None = Field(None, description="Constraint in vLLM's format.")
-    specification: GrammarSpecification | None = Field(
-        None, description="Constraint in the format of Turnstile's grammar compiler."
-    )
+    response_format: ResponseFormat | None = None
+    """Constraint in OpenAI's format."""
+    structured_outputs: StructuredOutputs | None = None
+    """Constraint in vLLM's format."""
+    specification: GrammarSpecification | None = None
+    """Constraint in the format of Turnstile's grammar compiler."""
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
-    wait: StrictBool = Field(
-        True,
-        description="`true`: the server responds when the grammar is compiled. `false`: it "
-        "responds immediately with HTTP 202.",
-    )
+    wait: StrictBool = True
+    """`true`: the server responds when the grammar is compiled. `false`: it responds immediately with HTTP 202."""
 
     @model_validator(mode="after")
     def _one(self) -> GrammarBody:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from ray.serve import Application
 
 from deployments.app import grammar_compiler
@@ -17,6 +17,7 @@ from deployments.arguments import CompilerArguments, model_source
 from deployments.serve_llm import engine
 from deployments.vllm.settings import BACKEND
 from grammar_workers.artifacts.store import DEFAULT_URL
+from grammar_workers.validation import DocumentedModel
 
 if TYPE_CHECKING:
     from ray.serve.llm import ModelLoadingConfig
@@ -26,18 +27,16 @@ if TYPE_CHECKING:
 _COMPILER = "GrammarCompiler"
 
 
-class Arguments(BaseModel):
+class Arguments(DocumentedModel, extra="allow"):
     """Arguments of a builder in this module: the arguments of Ray's builder, and Turnstile's `store` and `compiler`.
 
     Arguments of Ray's builder are accepted without validation, because Ray's builder validates them.
     """
 
-    model_config = ConfigDict(extra="allow")
-
-    store: str = Field(DEFAULT_URL, description="Store of compiled grammars, for compilers and engines.")
-    compiler: CompilerArguments = Field(
-        default_factory=CompilerArguments, description="Settings of the deployment that compiles grammars."
-    )
+    store: str = DEFAULT_URL
+    """Store of compiled grammars, for compilers and engines."""
+    compiler: CompilerArguments = Field(default_factory=CompilerArguments)
+    """Settings of the deployment that compiles grammars."""
 
     @property
     def of_ray(self) -> dict[str, Any]:

@@ -32,33 +32,29 @@ class TokenizeBody(ClientModel):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
 
-    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
-    prompt: str | None = Field(None, description="Text.")
-    messages: Annotated[list[Message], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES)] | None = Field(
-        None, description="A conversation, as in `/v1/chat/completions`. It replaces `prompt`."
-    )
-    add_special_tokens: StrictBool | None = Field(
-        None,
-        description="`true`: add the special tokens of the tokenizer. Default: `true` with `prompt`, and `false` with "
-        "`messages`, because the chat template adds special tokens.",
-    )
-    return_token_strs: StrictBool | None = Field(
-        None, description="`true`: the response also has the text form of each token."
-    )
-    add_generation_prompt: StrictBool | None = Field(
-        None,
-        description="With `messages`: `true` (the default) adds the text that the chat template writes before a "
-        "response.",
-    )
-    continue_final_message: StrictBool | None = Field(
-        None, description="With `messages`: `true` leaves the last message open. Needs `add_generation_prompt: false`."
-    )
-    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
-        None, description="With `messages`: as in a chat completion."
-    )
-    tool_choice: ToolChoice | None = Field(None, description="With `messages`: as in a chat completion.")
-    thinking: StrictBool | None = Field(None, description="With `messages`: as in a chat completion.")
-    reasoning_effort: ReasoningEffort | None = Field(None, description="With `messages`: as in a chat completion.")
+    model: str | None = None
+    """A name from `/v1/models`. Absent: the served model."""
+    prompt: str | None = None
+    """Text."""
+    messages: Annotated[list[Message], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    """A conversation, as in `/v1/chat/completions`. It replaces `prompt`."""
+    add_special_tokens: StrictBool | None = None
+    """`true`: add the special tokens of the tokenizer. Default: `true` with `prompt`, and `false` with `messages`,
+    because the chat template adds special tokens."""
+    return_token_strs: StrictBool | None = None
+    """`true`: the response also has the text form of each token."""
+    add_generation_prompt: StrictBool | None = None
+    """With `messages`: `true` (the default) adds the text that the chat template writes before a response."""
+    continue_final_message: StrictBool | None = None
+    """With `messages`: `true` leaves the last message open. Needs `add_generation_prompt: false`."""
+    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    """With `messages`: as in a chat completion."""
+    tool_choice: ToolChoice | None = None
+    """With `messages`: as in a chat completion."""
+    thinking: StrictBool | None = None
+    """With `messages`: as in a chat completion."""
+    reasoning_effort: ReasoningEffort | None = None
+    """With `messages`: as in a chat completion."""
     chat_template: Annotated[Any, Refused("the server uses only the chat template of the model")] = None
     chat_template_kwargs: Annotated[Any, Refused("send `thinking`")] = None
     media_io_kwargs: Annotated[Any, Only({})] = None
@@ -131,7 +127,8 @@ def conversation_request(prompt: dict[str, Any]) -> dict[str, Any]:
 class DetokenizeBody(ClientModel):
     """Body of `POST /detokenize`: token ids to convert to text."""
 
-    model: str | None = Field(None, description="A name from `/v1/models`. Absent: the served model.")
+    model: str | None = None
+    """A name from `/v1/models`. Absent: the served model."""
     tokens: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_PROMPT_TOKENS)]
 
 

@@ -45,7 +45,8 @@ OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespac
 class SchemaExtension(GrammarOptions):
     """Value of the keyword `x-turnstile` in a JSON Schema: grammar options and further constraints of one request."""
 
-    finish_within_budget: StrictBool = Field(False, description="The output is complete within `max_tokens`.")
+    finish_within_budget: StrictBool = False
+    """The output is complete within `max_tokens`."""
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
     substring_of: AnySubstring | None = Field(None, description=SUBSTRING)
 

@@ -10,67 +10,51 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
+from grammar_workers.validation import DocumentedModel
 
 PREFIX = "TURNSTILE_"
 # Name of Turnstile in vLLM, which is the name of the backend that it replaces.
 BACKEND = "outlines"
 
 
-class PluginSettings(BaseModel):
+class PluginSettings(DocumentedModel, extra="ignore", frozen=True):
     """Settings of the plugins for vLLM and SGLang.
 
     The environment variable of a field is `TURNSTILE_` and the name of the field in upper case, such as
     TURNSTILE_STORE.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    store: str = Field(DEFAULT_URL, description="Store of compiled grammars, for all processes of vLLM.")
-    url: str | None = Field(
-        None,
-        description="URL of a Turnstile server with the same store. This server compiles (`/v1/grammars`). Default: "
-        "compile processes of vLLM's node compile.",
-    )
-    api_key: str | None = Field(None, description="Sent to `url` as a bearer token.")
-    compiler_deployment: str | None = Field(
-        None,
-        description="Name of a deployment `GrammarCompiler` in the same Ray cluster. This deployment compiles. "
-        "Default: compile processes of vLLM's node compile.",
-    )
-    compiler_app: str | None = Field(
-        None, description="Serve application of `compiler_deployment`. Default: the application in which vLLM runs."
-    )
-    grammar_options: GrammarOptions = Field(
-        GrammarOptions(), description="Grammar options as JSON, for grammars that vLLM's node compiles."
-    )
-    finish_within_budget: bool = Field(
-        False,
-        description="`true`: every constrained output is complete within `max_tokens`. If this is impossible, "
-        "the request is rejected.",
-    )
-    compile_processes: int = Field(
-        1,
-        ge=0,
-        le=64,
-        description="Number of compile processes on vLLM's node. 0: only compiled grammars are accepted.",
-    )
-    compile_timeout_s: float = Field(30.0, gt=0, description="Maximum duration of a compilation in seconds.")
-    compile_cpu_s: float = Field(2.0, gt=0, description="Maximum CPU time of a compilation in seconds.")
-    trust_remote_code: bool = Field(
-        False,
-        description="`true`: the tokenizer may run Python code of the model. In vLLM, vLLM's own option decides this.",
-    )
-    forced_drafts: int = Field(
-        0,
-        ge=0,
-        le=64,
-        description="Maximum number of forced tokens that are drafted per step of vLLM's speculative "
-        "decoding. 0: none.",
-    )
+    store: str = DEFAULT_URL
+    """Store of compiled grammars, for all processes of vLLM."""
+    url: str | None = None
+    """URL of a Turnstile server with the same store. This server compiles (`/v1/grammars`). Default: compile processes
+    of vLLM's node compile."""
+    api_key: str | None = None
+    """Sent to `url` as a bearer token."""
+    compiler_deployment: str | None = None
+    """Name of a deployment `GrammarCompiler` in the same Ray cluster. This deployment compiles. Default: compile
+    processes of vLLM's node compile."""
+    compiler_app: str | None = None
+    """Serve application of `compiler_deployment`. Default: the application in which vLLM runs."""
+    grammar_options: GrammarOptions = GrammarOptions()
+    """Grammar options as JSON, for grammars that vLLM's node compiles."""
+    finish_within_budget: bool = False
+    """`true`: every constrained output is complete within `max_tokens`. If this is impossible, the request is
+    rejected."""
+    compile_processes: int = Field(1, ge=0, le=64)
+    """Number of compile processes on vLLM's node. 0: only compiled grammars are accepted."""
+    compile_timeout_s: float = Field(30.0, gt=0)
+    """Maximum duration of a compilation in seconds."""
+    compile_cpu_s: float = Field(2.0, gt=0)
+    """Maximum CPU time of a compilation in seconds."""
+    trust_remote_code: bool = False
+    """`true`: the tokenizer may run Python code of the model. In vLLM, vLLM's own option decides this."""
+    forced_drafts: int = Field(0, ge=0, le=64)
+    """Maximum number of forced tokens that are drafted per step of vLLM's speculative decoding. 0: none."""
 
     @field_validator("grammar_options", mode="before")
     @classmethod

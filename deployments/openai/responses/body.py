@@ -38,9 +38,8 @@ class NamedSchemaFormat(NamedJsonSchema):
     """Output format: JSON that is valid under a JSON Schema. `name` is optional and has no effect."""
 
     type: Literal["json_schema"]
-    name: str | None = Field(  # type: ignore[assignment]
-        None, description="Label for the client. It does not affect the output."
-    )
+    name: str | None = None  # type: ignore[assignment]
+    """Label for the client. It does not affect the output."""
 
 
 AnyFormat = Annotated[
@@ -59,10 +58,10 @@ class TextConfig(ClientModel):
 class ReasoningConfig(ClientModel):
     """Setting that turns the model's reasoning on or off."""
 
-    effort: ReasoningEffort | None = Field(None, description="`none`: no reasoning. Other values: reasoning.")
-    summary: Annotated[Any, Only("auto", "concise", "detailed")] = Field(
-        None, description="Ignored. The response has the reasoning unchanged."
-    )
+    effort: ReasoningEffort | None = None
+    """`none`: no reasoning. Other values: reasoning."""
+    summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
+    """Ignored. The response has the reasoning unchanged."""
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
@@ -107,10 +106,10 @@ class AllowedFunctions(ClientModel):
     """Value of `tool_choice` that allows only some tools. With `mode: required`, the model must call one of them."""
 
     type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"] = Field(description="`auto` or `required`, as in `tool_choice`.")
-    tools: Annotated[list[NamedFunction], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
-        description="The tools of `tools` that the model may call. The prompt describes all tools."
-    )
+    mode: Literal["auto", "required"]
+    """`auto` or `required`, as in `tool_choice`."""
+    tools: Annotated[list[NamedFunction], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)]
+    """The tools of `tools` that the model may call. The prompt describes all tools."""
 
 
 ToolChoice = Annotated[
@@ -135,33 +134,30 @@ class ResponsesBody(OpenAIBody, TranslatedBody):
         Annotated[str, Tag("string")]
         | Annotated[list[InputItem], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES), Tag("array")],
         by_json_type("text, or a list of items"),
-    ] = Field(description="Message of the user, or the items of a conversation.")
-    instructions: str | None = Field(None, description="System message before the input.")
-    max_output_tokens: Positive | None = Field(None, description="Maximum number of output tokens.")
+    ]
+    """Message of the user, or the items of a conversation."""
+    instructions: str | None = None
+    """System message before the input."""
+    max_output_tokens: Positive | None = None
+    """Maximum number of output tokens."""
     text: TextConfig | None = None
     tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: StrictBool | None = None
     reasoning: ReasoningConfig | None = None
     stream_options: StreamOptions | None = None
-    metadata: Metadata | None = Field(None, description="The response returns this value unchanged.")
-    user: str | None = Field(None, description="The response returns this value unchanged.")
-    include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
-        None,
-        description="`message.output_text.logprobs`: the response has log-probabilities. Other values are ignored.",
-    )
+    metadata: Metadata | None = None
+    """The response returns this value unchanged."""
+    user: str | None = None
+    """The response returns this value unchanged."""
+    include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = None
+    """`message.output_text.logprobs`: the response has log-probabilities. Other values are ignored."""
     background: Annotated[Any, Only(False)] = None
-    truncation: Literal["auto", "disabled"] | None = Field(
-        None,
-        description="`auto`: if the input is too long, the server drops the oldest items. Otherwise the server "
-        "rejects an input that is too long.",
-    )
-    top_logprobs: StrictInt | None = Field(
-        None,
-        ge=0,
-        le=MAX_TOP_LOGPROBS,
-        description="Number of likeliest tokens whose log-probabilities the response lists at each position.",
-    )
+    truncation: Literal["auto", "disabled"] | None = None
+    """`auto`: if the input is too long, the server drops the oldest items. Otherwise the server rejects an input that
+    is too long."""
+    top_logprobs: StrictInt | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    """Number of likeliest tokens whose log-probabilities the response lists at each position."""
     previous_response_id: Annotated[Any, Refused(NOT_STORED)] = None
     conversation: Annotated[Any, Refused(NOT_STORED)] = None
     prompt: Annotated[Any, Refused("prompts are not stored: send `instructions` and `input`")] = None

@@ -27,7 +27,8 @@ _TextKind = Annotated[Literal["input_text", "output_text", "text"], text_parts("
 class InputText(TextPart):
     """Text part of a message in a `/v1/responses` request. A part of the type `refusal` is read as text."""
 
-    type: _TextKind = Field(description="The server rejects other types of content.")  # type: ignore[assignment]
+    type: _TextKind  # type: ignore[assignment]
+    """The server rejects other types of content."""
 
 
 Content = Annotated[TextOr[InputText], by_json_type("text, or a list of text parts")]
@@ -95,9 +96,8 @@ class ReasoningInput(_Item):
     type: Literal["reasoning"]
     summary: Thoughts = Field([])
     content: Thoughts | None = None
-    encrypted_content: str | None = Field(
-        None, description="The server cannot read this value, and leaves it out of the prompt."
-    )
+    encrypted_content: str | None = None
+    """The server cannot read this value, and leaves it out of the prompt."""
 
 
 def _kind(item: Any) -> str | None:
