@@ -69,8 +69,8 @@ class Clients:
         self._admissions: dict[tuple[str, bool], Admission] = {}
         self._admitted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-    def start(self, vllm_config: Any) -> None:
-        """Start the compilers for the model of an engine. The method returns before they are warm (see `wait_ready`).
+    def start(self, vllm_config: Any) -> Admission:
+        """Start the compilers for the model of an engine. The method returns before they are warm.
 
         Before that, the method compiles the kernels (numba functions) that the kernel cache lacks. ValueError is raised
         if vLLM's configuration does not allow the setting `TURNSTILE_FORCED_DRAFTS`.
@@ -78,6 +78,9 @@ class Clients:
         Args:
             vllm_config: vLLM's `VllmConfig` of the engine. If an earlier engine has an equal tokenizer, the engines
                 share the compilers.
+
+        Returns:
+            The object that compiles constraints for the engine. Its method `wait_ready` waits for the compilers.
         """
         from deployments.vllm.admission import Admission
         from grammar_workers.kernel_progress import compile_logged
@@ -92,14 +95,7 @@ class Clients:
         if key not in self._admissions:
             settings = self._settings.model_copy(update={"trust_remote_code": trusted})
             self._admissions[key] = Admission(tokenizer, settings)
-
-    def wait_ready(self, vllm_config: Any) -> None:
-        """Block until the compilers for an engine are warm. Call `start` for the engine before.
-
-        Args:
-            vllm_config: vLLM's `VllmConfig` of the engine.
-        """
-        self._admission(vllm_config).wait_ready()
+        return self._admissions[key]
 
     def begin(self, vllm_config: Any, params: Any) -> Future[str] | None:
         """Start to compile and check the constraint of a request, without waiting.

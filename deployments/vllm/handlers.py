@@ -40,23 +40,22 @@ def wrap_handlers(clients: Clients) -> None:
         clients: Object that compiles the constraints of this process.
     """
     for module, name, method in _HANDLERS:
-        if (handler := _handler(module, name)) is not None:
+        if (handler := _handler(module, name, "rejections arrive as events of the stream")) is not None:
             _wrap_stream(handler, method)
-    if (responses := _handler(*_HANDLERS[-1][:2])) is not None:
-        _wrap_turns(responses, clients)
-    if (messages := _handler("anthropic.serving", "AnthropicServingMessages")) is not None:
+            if method == "create_responses":
+                _wrap_turns(handler, clients)
+    if (messages := _handler("anthropic.serving", "AnthropicServingMessages", "tracebacks are logged")) is not None:
         _wrap_messages(messages)
-    if _handler(_PROTOCOL, _TAG_CHECK) is not None:
+    if _handler(_PROTOCOL, _TAG_CHECK, "XGrammar checks structural tags, too") is not None:
         _skip_tag_check(importlib.import_module(f"{_ENTRYPOINTS}.{_PROTOCOL}"))
 
 
-def _handler(module: str, name: str) -> Any:
+def _handler(module: str, name: str, otherwise: str) -> Any:
+    """Return a class or function of vLLM. If it is missing, log what happens without it, and return None."""
     try:
         return getattr(importlib.import_module(f"{_ENTRYPOINTS}.{module}"), name)
     except (ImportError, AttributeError) as error:
-        logger.warning(
-            "vLLM has no such handler, rejections arrive as events of the stream: handler=%s error=%s", name, error
-        )
+        logger.warning("vLLM has no such handler, %s: handler=%s error=%s", otherwise, name, error)
         return None
 
 

@@ -199,11 +199,11 @@ def _wrap_start(engine: Any, clients: Clients) -> None:
             _warn(vllm_config)
             original(self, vllm_config, *arguments, **keywords)
             return
-        clients.start(vllm_config)
+        admission = clients.start(vllm_config)
         metrics.export()
         if hasattr(self, "generate"):  # the client of a server
             wrap_handlers(clients)
         else:
             wrap_beam_search()
         original(self, vllm_config, *arguments, **keywords)
-        clients.wait_ready(vllm_config)
+        admission.wait_ready()

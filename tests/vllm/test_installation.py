@@ -27,10 +27,11 @@ class Clients:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def start(self, vllm_config: Any) -> None:
+    def start(self, vllm_config: Any) -> Clients:
         self.calls.append("start")
+        return self
 
-    def wait_ready(self, vllm_config: Any) -> None:
+    def wait_ready(self) -> None:
         self.calls.append("wait")
 
 

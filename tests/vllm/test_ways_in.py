@@ -54,8 +54,7 @@ def sampling(**constraint: Any) -> SamplingParams:
 def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clients.Clients]:
     """Clients of an engine of the embedded model."""
     one = clients.Clients(PluginSettings(store=f"file://{tmp_path_factory.mktemp('store')}"))
-    one.start(CONFIG)
-    one.wait_ready(CONFIG)
+    one.start(CONFIG).wait_ready()
     yield one
 
 
@@ -130,8 +129,7 @@ def test_an_engine_without_the_flag_gets_what_was_asked(backend: str) -> None:
 
 def test_each_tokenizer_has_its_own_vocabulary(known: clients.Clients, tmp_path: Path) -> None:
     other = config_of(reordered_model(tmp_path / "reordered"))
-    known.start(other)
-    known.wait_ready(other)
+    known.start(other).wait_ready()
     keys = set()
     for config in (CONFIG, other, CONFIG, other):
         processor = Processor(config)
