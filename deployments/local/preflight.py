@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
-from ray.serve.schema import ServeDeploySchema
+from ray.serve.schema import HTTPOptionsSchema, ServeDeploySchema
 
 from deployments.arguments import AppArguments
 from deployments.cli.arguments import UsageFailure
@@ -56,37 +56,35 @@ def check_config(
         UsageFailure: A port, model, file, device or store cannot be used. Ports are checked first, and the message
             names the first bad port. Otherwise the message has one line for each problem.
     """
-    options = config.http_options
-    if port is not None and port != options.port and "port" in options.model_fields_set:
-        progress(f"port {port} (--port) takes the place of {options.port} (`http_options.port` of the config)")
-    options.port = options.port if port is None else port
-    if "host" not in options.model_fields_set:
-        options.host = "127.0.0.1"
+    _set_address(config.http_options, port, progress)
     health = _health_port()
-    for each in (options.port, health):
+    for each in (config.http_options.port, health):
         if each is not None:
-            _check_port(options.host, each)
+            _check_port(config.http_options.host, each)
     metrics = free_metrics_port(metrics_port)
     problems = list(_file_problems(config))
     for index, application in enumerate(config.applications):
         arguments = AppArguments.model_validate(application.args)
-        found = list(_problems(arguments, overridden=bool(application.deployments)))
-        try:
-            if (trouble := open_store(arguments.store_url).trouble()) is not None:
-                so = "the server runs without it, and every replica compiles each grammar itself"
-                progress(f"warning: `store`: {trouble}; {so}")
-        except OSError as error:
-            found.append(f"`store`: {error}")
+        overridden = bool(application.deployments)
+        found = (*_problems(arguments, overridden=overridden), *_store_problems(arguments.store_url, progress))
         problems += [f"`applications.{index}.args`: {problem}" for problem in found]
     if problems:
         raise UsageFailure("\n".join(f"{path}: {problem}" for problem in problems))
     return health, metrics
 
 
+def _set_address(options: HTTPOptionsSchema, port: int | None, progress: Callable[[str], None]) -> None:
+    """Set the HTTP port of the command line, and the host 127.0.0.1 if the config has no host."""
+    if port is not None:
+        if port != options.port and "port" in options.model_fields_set:
+            progress(f"port {port} (--port) takes the place of {options.port} (`http_options.port` of the config)")
+        options.port = port
+    if "host" not in options.model_fields_set:
+        options.host = "127.0.0.1"
+
+
 def _check_port(host: str, port: int, options: str = "`http_options.port`, --port {0}, or PORT={0} of make") -> None:
     """Raise `UsageFailure` if the port cannot be used. `options` names the options that select another port."""
-    if not 0 <= port < 1 << 16:
-        raise UsageFailure(f"port {port} cannot be used: a port is a number from 0 to 65535")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -117,13 +115,14 @@ def free_metrics_port(asked: int | None) -> int:
     Raises:
         UsageFailure: The port `asked` cannot be used.
     """
+    port = METRICS_PORT if asked is None else asked
     try:
-        _check_port("", METRICS_PORT if asked is None else asked, "--metrics-port {0}")
+        _check_port("", port, "--metrics-port {0}")
     except UsageFailure:
         if asked is not None:
             raise
         return _free_port()
-    return METRICS_PORT if asked is None else asked
+    return port
 
 
 def _free_port() -> int:
@@ -165,6 +164,16 @@ def _problems(arguments: AppArguments, *, overridden: bool) -> Iterator[str]:
         Tenants.from_file(arguments.router.api_keys)
     except ValueError as error:
         yield f"`router.api_keys`: {error}"
+
+
+def _store_problems(url: str, progress: Callable[[str], None]) -> Iterator[str]:
+    """Yield one line if the store cannot be used. If it only cannot be reached now, call `progress` with a warning."""
+    try:
+        if (trouble := open_store(url).trouble()) is not None:
+            so = "the server runs without it, and every replica compiles each grammar itself"
+            progress(f"warning: `store`: {trouble}; {so}")
+    except OSError as error:
+        yield f"`store`: {error}"
 
 
 def _file_problems(config: ServeDeploySchema) -> Iterator[str]:
