@@ -47,31 +47,17 @@ async def limited(
         Events of one output (`text`, `token_ids`, `finish_reason`, ...), as `generate` yields them. Only the last event
         has a finish reason. It is `length` if `max_tokens` leaves no tokens after the inserted text.
     """
-    text, emitted = "", list[int]()
-    # The last events before the limit are held back: tokens that end inside a character are dropped.
-    held: list[Event] = []
-    async with aclosing(generate(request)) as events:
+    emitted: list[int] = []
+    cut: list[Event] = []
+    async with aclosing(_up_to_limit(limit, generate(request), cut)) as events:
         async for event in events:
-            if not limit.is_over(text):
-                if len(emitted) + _tokens(held) + len(event["token_ids"]) > limit.most:
-                    break
-                text += event["text"]
-                held.append(event)
-                near = limit.most - len(emitted) - _tokens(held) < _LONGEST_CHARACTER
-                if near and not limit.is_over(text) and event["finish_reason"] is None:
-                    continue
-                for one in held:
-                    emitted += one["token_ids"]
-                    yield one
-                held.clear()
-            else:
-                emitted += event["token_ids"]
-                yield event
-        else:
-            return
-    last = {**event, "finish_reason": None}
+            emitted += event["token_ids"]
+            yield event
+    if not cut:
+        return
+    last = {**cut[-1], "finish_reason": None}
     # The number of tokens per event depends on the load of the replica. The end of the reasoning must not depend on it.
-    kept = [token for one in (*held, event) for token in one["token_ids"]][: limit.most - len(emitted)]
+    kept = [token for one in cut for token in one["token_ids"]][: limit.most - len(emitted)]
     if (more := await _whole_characters(emitted, kept, decode)) is not None:
         yield {**last, "text": more, "token_ids": kept}
     emitted += kept
@@ -86,8 +72,31 @@ async def limited(
             yield event
 
 
-def _tokens(events: list[Event]) -> int:
-    return sum(len(event["token_ids"]) for event in events)
+async def _up_to_limit(
+    limit: ThoughtsLimit, generation: AsyncGenerator[Event, None], cut: list[Event]
+) -> AsyncGenerator[Event, None]:
+    """Yield the events of a generation. At the limit, stop it, and append the events that remain to `cut`.
+
+    The last events before the limit are held back, and may also remain: tokens that end inside a character are dropped.
+    """
+    text, tokens, held = "", 0, list[Event]()
+    async with aclosing(generation):
+        async for event in generation:
+            if limit.is_over(text):
+                yield event
+                continue
+            held.append(event)
+            tokens += len(event["token_ids"])
+            if tokens > limit.most:
+                cut += held
+                return
+            text += event["text"]
+            near = limit.most - tokens < _LONGEST_CHARACTER
+            if near and not limit.is_over(text) and event["finish_reason"] is None:
+                continue
+            for one in held:
+                yield one
+            held.clear()
 
 
 async def _whole_characters(

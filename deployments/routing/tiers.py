@@ -214,9 +214,8 @@ class Tiers:
                 the text that the template adds before a response.
 
         Returns:
-            The result of `ModelReplica.info`: a dictionary with `model` (name), `max_model_len` (in tokens),
-            `chat_template` (source, or None), `generation_prompts` (one text for each item of `template_arguments`) and
-            more.
+            The result of `ModelReplica.info`: a dictionary with `max_model_len` (in tokens), `chat_template` (source,
+            or None) and `generation_prompts` (one text for each item of `template_arguments`).
         """
         return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
 
