@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from gpu_workers.guided.masks import ForbiddenTokenError, advance, begun
 from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.output import FinishReason, GenerationOutput
@@ -161,8 +159,7 @@ class OutputReader:
             return "length"
         if self._sampling.finish_within_budget:
             return "stop"
-        allowed = np.unpackbits(self._fsm.allowed_mask(self._state).view(np.uint8), bitorder="little")
-        return "stop" if self._end_token_ids.issuperset(np.flatnonzero(allowed).tolist()) else "length"
+        return "stop" if self._fsm.allowed_tokens(self._state) <= self._end_token_ids else "length"
 
     def _follow(self) -> None:
         if self._fsm is None:
