@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -184,3 +185,12 @@ def test_what_takes_long_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
         progress("starting a local Ray")
         assert told.wait(30)
     assert lines[0].endswith("s  starting a local Ray") and lines[1].endswith("s  still starting a local Ray")
+
+
+def test_progress_names_the_deployments_or_what_is_being_built() -> None:
+    told: list[str] = []
+    for deployments in ({}, {"Router": "HEALTHY", "GrammarCompiler": "UPDATING"}):
+        states = {name: SimpleNamespace(status=status) for name, status in deployments.items()}
+        application: Any = SimpleNamespace(status="DEPLOYING", deployments=states)
+        server._check("turnstile", application, told.append)  # type: ignore[arg-type]
+    assert told == ["building turnstile", "GrammarCompiler starting, Router ready"]

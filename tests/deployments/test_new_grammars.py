@@ -130,6 +130,22 @@ async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatc
         await held.are_inside("known", "a", "b")
 
 
+async def test_the_pause_of_a_long_line_ends_when_the_line_is_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 1)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_PAUSE", 1e9)
+    async with holders(1) as (turns, held):
+        turns.learn("known", {}, "one")
+        await held.enter("two", "known")
+        for key in "ab":
+            await held.enter("one", key)
+        leaving = await held.enter("one", "c")
+        await held.let_go("a")
+        leaving.cancel()
+        skip(monkeypatch, 100)
+        await settled()
+        assert held.inside == ["known", "a", "b"]
+
+
 @pytest.mark.parametrize("is_long", [False, True])
 async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0 if is_long else 8)

@@ -259,6 +259,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], plac
         ({"stop": 5}, "stop", "text, or a list of texts"),
         ({"logit_bias": {"1_0": 1}}, "logit_bias.1_0", "the key must be a token ID"),
         ({"structured_outputs": {"json": "{}", "regex": "a"}}, "structured_outputs", "(given: `json`, `regex`)"),
+        ({"structured_outputs": {}}, "structured_outputs", "(given: none)"),
         ({"structured_outputs": {"key": "0123"}}, "structured_outputs.key", "64 characters"),
         (
             {"structured_outputs": {"structural_tag": {"type": "structural_tag", "format": {"type": "any_txt"}}}},

@@ -56,6 +56,15 @@ def test_output_obeys_its_grammar() -> None:
     assert all(set(result.text) <= {"a", "b"} for result in results[8:])
 
 
+def test_steps_that_wait_for_no_mask_give_the_same_output() -> None:
+    texts = []
+    for mask_timeout_ms in (0, 1000):
+        config = engine_config(mask_timeout_ms=mask_timeout_ms)
+        with running_engine(config=config, fetch=grammars(a=repeat_fsm("ab"))) as engine:
+            texts.append([one.text for one in run(engine, *(request("x", grammar="a", seed=i) for i in range(3)))])
+    assert texts[0] == texts[1]
+
+
 def test_tokens_without_a_choice_need_no_forward_pass() -> None:
     """Four letters with no choice: at most the prompt's own step runs, and no logits are computed."""
     with running_engine(
