@@ -14,9 +14,10 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.reached import reached, sources_of
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages.cfg import syntax
 from grammar_workers.languages.cfg.counted_parts import CountedParts
+from grammar_workers.languages.cfg.rule_builder import RuleBuilder
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
 
 
@@ -111,99 +112,49 @@ def _reachable(grammar: syntax.Grammar, budget: Budget) -> list[str]:
     return list(reached([grammar.start], named))
 
 
-class _Thompson:
+class _Thompson(RuleBuilder):
     """Thompson's construction of one rule."""
 
     def __init__(self, numbers: dict[str, int], alphabet: Charset, counted: CountedParts, budget: Budget) -> None:
+        most = budget.limits.max_regex_states * 8
+        message = (
+            f"a rule is longer than {most} elements once its counts are written out (fixed limit max_regex_states)"
+        )
+        super().__init__(RuleNfa(), budget, most, message, alphabet)
         self._numbers = numbers
-        self._allowed = functools.cache(functools.partial(charset.intersect, alphabet))
         self._counted = counted
-        self._budget = budget
-        self._automaton = RuleNfa()
 
     def build(self, expression: syntax.Expression) -> RuleNfa:
-        first = self._state()
-        self._automaton.finals.add(self._add(expression, first))
-        return self._automaton
-
-    def _state(self) -> int:
-        self._budget.spend(8)
-        most = self._budget.limits.max_regex_states * 8
-        if len(self._automaton) >= most:
-            raise LimitExceededError(
-                f"a rule is longer than {most} elements once its counts are written out (fixed limit max_regex_states)"
-            )
-        return self._automaton.state()
+        self.nfa.finals.add(self._add(expression, self.state()))
+        return self.nfa
 
     def _add(self, expression: syntax.Expression, first: int) -> int:
         """Append the states of `expression` after state `first`, and return the state after it."""
-        silent = self._automaton.silent
-        if isinstance(expression, syntax.Sequence):
-            for item in expression.items:
-                first = self._add(item, first)
-            return first
-        if isinstance(expression, syntax.Repeat):
-            counted = self._counted.regular(expression)
-            return self._add_repeat(expression, first) if counted is None else self._add(counted, first)
-        if isinstance(expression, syntax.Characters):
-            for characters in expression.charsets:
-                last = self._state()
-                self._edge(first, characters, last)
-                first = last
-            return first
-        last = self._state()
-        if isinstance(expression, syntax.Marker):
-            self._automaton.edges[first].append((charset.singles([expression.code_point]), last))
-        elif isinstance(expression, syntax.Reference):
-            self._automaton.edges[first].append((self._numbers[expression.name], last))
-        elif isinstance(expression, syntax.Alternatives):
-            for item in expression.items:
-                begin = self._state()
-                silent[first].append(begin)
-                silent[self._add(item, begin)].append(last)
-        else:
-            assert isinstance(expression, syntax.Regular), "readers compile patterns and expand templates"
-            self._add_regular(expression, first, last)
-        return last
-
-    def _add_regular(self, expression: syntax.Regular, first: int, last: int) -> None:
-        automaton = expression.automaton
-        if automaton.is_empty:
-            # This edge without characters keeps the rule from being reported as one that never ends.
-            self._edge(first, charset.EMPTY, last)
-        numbers = [self._state() for _ in automaton.accepting]
-        self._automaton.silent[first].append(numbers[0])
-        for state, number in enumerate(numbers):
-            for characters, target in automaton.charsets(state):
-                self._budget.spend(1 + len(characters) // 8)
-                self._edge(number, characters, numbers[target])
-            if automaton.accepting[state]:
-                self._automaton.silent[number].append(last)
-
-    def _add_repeat(self, expression: syntax.Repeat, first: int) -> int:
-        silent = self._automaton.silent
-        for _ in range(expression.low):
-            self._budget.spend(1)
-            first = self._add(expression.item, first)
-        last = self._state()
-        if expression.high is None:
-            silent[first].append(last)
-            begin = self._state()
-            silent[last].append(begin)
-            silent[self._add(expression.item, begin)].append(last)
-            return last
-        for _ in range(expression.high - expression.low):
-            self._budget.spend(1)
-            silent[first].append(last)
-            # The item begins in a separate state, which has no silent move that skips the item.
-            begin = self._state()
-            silent[first].append(begin)
-            first = self._add(expression.item, begin)
-        silent[first].append(last)
-        return last
-
-    def _edge(self, first: int, characters: Charset, last: int) -> None:
-        self._automaton.edges[first].append((self._allowed(characters), last))
+        self._budget.spend(4)
+        match expression:
+            case syntax.Sequence(items):
+                for item in items:
+                    first = self._add(item, first)
+                return first
+            case syntax.Repeat(item, low, high):
+                counted = self._counted.regular(expression)
+                if counted is not None:
+                    return self._add(counted, first)
+                return self.repeat(functools.partial(self._add, item), first, low, high)
+            case syntax.Characters(charsets):
+                for characters in charsets:
+                    first = self.read(self.allowed(characters), first)
+                return first
+            case syntax.Marker(code_point):
+                return self.read(charset.singles([code_point]), first)
+            case syntax.Reference(name):
+                return self.read(self._numbers[name], first)
+            case syntax.Alternatives(items):
+                return self.join([self._add(item, self.fresh(first)) for item in items])
+            case syntax.Regular(automaton):
+                # A move without characters keeps the rule from being reported as one that never ends.
+                return self.read(charset.EMPTY, first) if automaton.is_empty else self.embed(automaton, first)
+        raise AssertionError("readers compile patterns and expand templates")
 
 
 def remove_dead(network: TransitionNetwork, budget: Budget) -> None:

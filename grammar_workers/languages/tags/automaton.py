@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -45,13 +46,10 @@ class FormatNfa(RuleNfa):
             begins in t. All states that silent moves (without reading) reach from t, they also reach from s.
     """
 
-    tokens: list[list[tuple[frozenset[TokenId], State]]] = dataclasses.field(default_factory=list)
+    tokens: defaultdict[State, list[tuple[frozenset[TokenId], State]]] = dataclasses.field(
+        default_factory=functools.partial(defaultdict, list)
+    )
     boundaries: dict[State, State] = dataclasses.field(default_factory=dict)
-
-    def state(self) -> State:
-        """Append a state without moves and return its number."""
-        self.tokens.append([])
-        return super().state()
 
 
 @dataclasses.dataclass
@@ -118,7 +116,7 @@ class Determinizer:
             self._budget.spend(8 + len(subset))
             tokens: dict[frozenset[TokenId], set[State]] = {}
             for state in subset:
-                for named, target in nfa.tokens[state]:
+                for named, target in nfa.tokens.get(state, ()):
                     tokens.setdefault(named, set()).add(target)
             result.characters.append(self._row(number))
             values = self._values(number).items()

@@ -177,9 +177,7 @@ class Construction:
         if isinstance(content, GrammarRule):
             return self._add_rule(content, first, ends)
         if isinstance(content, int):
-            last = self._laid.state()
-            self._laid.nfa.edges[first].append((content, last))
-            return last
+            return self._laid.read(content, first)
         inside, place = content
         try:
             return self._add(inside, place, first, ends)
@@ -262,19 +260,12 @@ class Construction:
 
     def _repeat(self, content: formats.Format, pointer: str, first: State, times: tuple[int, int], ends: Ends) -> State:
         low, high = times
-        place = f"{pointer}/content"
-        for _ in range(low):
-            first = self._add(content, place, self._laid.fresh(first), ends)
-        if high < 0:
-            loop = self._laid.fresh(first)
-            last = self._laid.fresh(loop)
-            self._laid.nfa.silent[self._add(content, place, self._laid.fresh(loop), ends)].append(loop)
-            return last
-        passed = [first]
-        for _ in range(high - low):
-            first = self._add(content, place, self._laid.fresh(first), ends)
-            passed.append(first)
-        return self._laid.join(passed)
+        return self._laid.repeat(
+            lambda state: self._add(content, f"{pointer}/content", self._laid.fresh(state), ends),
+            first,
+            low,
+            None if high < 0 else high,
+        )
 
     # -- tags ----------------------------------------------------------------------------------------------------
 
@@ -415,11 +406,11 @@ class Construction:
         words = list(numbers)
         excluded = [text for text in (*excludes, *hidden) if not any(word in text[:-1] for word in words)]
         automaton = self._free(numbers, excluded)
-        states = self._laid.states_of(automaton, begin)
-        for state, label in zip(states, automaton.accepting, strict=True):
+        base = self._laid.copy(self._laid.rule_of(automaton), begin)
+        ends_of = {label: state for state, label in enumerate(automaton.accepting, base) if label > FREE}
+        for state, label in enumerate(automaton.accepting, base):
             if label == FREE:
                 self._laid.nfa.silent[state].append(last)
-        ends_of = {label: state for state, label in zip(states, automaton.accepting, strict=True) if label > FREE}
         for word, _, rest in texts:
             shortest = next(one for one in words if word.startswith(one))
             if numbers[shortest] in ends_of:

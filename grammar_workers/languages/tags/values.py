@@ -80,7 +80,7 @@ class Values:
             automata: The automaton of each rule of a grammar.
             nfa: The automaton of the structural tag.
         """
-        plain = not any(any(each.tokens) or each.boundaries for each in (nfa, *automata.values()))
+        plain = not any(each.tokens or each.boundaries for each in (nfa, *automata.values()))
         return bool(automata) and len(automata) == len(self.rules) and plain
 
     def graph(self, nfa: FormatNfa, restriction: Dfa | None, limits: Limits) -> RuleGraph:
