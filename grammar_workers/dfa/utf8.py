@@ -159,6 +159,19 @@ def row_shape(ranges: tuple[tuple[int, int, int], ...]) -> MoveShape:
     return MoveShape(ranges)
 
 
+def shape_of(ranges: Iterable[tuple[int, int, int]]) -> tuple[list[int], MoveShape]:
+    """Split the moves of a state into its target states and their shape (map from characters to target numbers).
+
+    Args:
+        ranges: Triples (first character, last character, target state), ascending; both ends are inclusive code points.
+
+    Returns:
+        The state that each target number stands for, and the shape.
+    """
+    targets, runs = numbered(((first, last), target) for first, last, target in ranges)
+    return targets, row_shape(tuple([(*characters, number) for characters, number in runs]))
+
+
 def numbered(targets: Iterable[tuple[_Read, int]]) -> tuple[list[int], tuple[tuple[_Read, int], ...]]:
     """Replace each target by its number, counted from 0 in the order of first occurrence.
 

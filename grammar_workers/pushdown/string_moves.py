@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import Bytes, numbered, row_shape
+from grammar_workers.dfa.utf8 import Bytes, shape_of
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -254,8 +254,7 @@ class StringMoves:
         Returns:
             Next state after each byte, -1 for none, int32 [256].
         """
-        targets, runs = numbered(((first, last), number) for first, last, number in ranges)
-        shape = row_shape(tuple([(*characters, number) for characters, number in runs]))
+        targets, shape = shape_of(ranges)
         return self._after_byte(shape.bytes, targets)
 
     @memoized

@@ -5,20 +5,17 @@ The result is a `RuleGraph`: one table with the states of all rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import utf8_sequences
+from grammar_workers.dfa.utf8 import Bytes, shape_of
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
 from grammar_workers.memo import memoized
 
-# Inclusive bounds (low, high) of each remaining byte of a character.
-_Rest = tuple[tuple[int, int], ...]
+_NO_MOVES = np.full(256, DEAD, np.int32)
 # Budget steps of one state (one row of the table).
 _ROW_STEPS = 32
 
@@ -38,7 +35,8 @@ class ByteRules:
     def __init__(self, network: TransitionNetwork, budget: Budget) -> None:
         self._network = network
         self._budget = budget
-        self._moves: list[dict[int, int]] = [{}]
+        # For each state the next state after each byte, -1 for none, int32 [256].
+        self._rows = [_NO_MOVES]
         self._final = [0]
         self._calls: list[tuple[int, int, int]] = []
         self._first: dict[int, int] = {}
@@ -49,7 +47,7 @@ class ByteRules:
         seen = set(order)
         for number in order:
             automaton = self._network.rules[number]
-            self._first[number] = len(self._moves)
+            self._first[number] = len(self._rows)
             for state in range(len(automaton)):
                 self._state(final=state in automaton.finals)
             order += [called for called in automaton.calls() if called not in seen]
@@ -59,57 +57,43 @@ class ByteRules:
         return self._graph()
 
     def _state(self, *, final: bool = False) -> int:
-        self._moves.append({})
+        self._rows.append(_NO_MOVES)
         self._final.append(int(final))
         self._budget.spend(_ROW_STEPS)
-        return len(self._moves) - 1
+        return len(self._rows) - 1
 
     def _fill(self, number: int) -> None:
         automaton = self._network.rules[number]
         base = self._first[number]
-        for state, moves in enumerate(automaton.edges):
-            sequences: list[tuple[_Rest, int]] = []
+        for state, moves in enumerate(automaton.edges, base):
+            ranges: list[tuple[int, int, int]] = []
             for label, target in moves:
                 if isinstance(label, int):
                     back = END if automaton.ends(target) else base + target
-                    self._calls.append((base + state, self._first[label], back))
+                    self._calls.append((state, self._first[label], back))
                     continue
                 # Surrogates, which no charset holds, are what keeps two intervals of "all characters" apart.
-                for low, high in charset.intersect(label, charset.ALL):
-                    sequences += [(tuple(each), base + target) for each in utf8_sequences(low, high)]
-            self._budget.spend(len(sequences))
-            self._moves[base + state] = self._after_byte(sequences)
-
-    def _after_byte(self, sequences: Iterable[tuple[_Rest, int]]) -> dict[int, int]:
-        by_byte: dict[int, list[tuple[_Rest, int]]] = {}
-        for (bounds, *rest), target in sequences:
-            for byte in range(bounds[0], bounds[1] + 1):
-                by_byte.setdefault(byte, []).append((tuple(rest), target))
-        return {
-            byte: options[0][1] if not options[0][0] else self._middle(tuple(options))
-            for byte, options in by_byte.items()
-        }
+                ranges += [(low, high, base + target) for low, high in charset.intersect(label, charset.ALL)]
+            targets, shape = shape_of(ranges)
+            self._budget.spend(len(shape.bytes.sequences))
+            self._rows[state] = shape.bytes.row(targets, self._inside)
 
     @memoized
-    def _middle(self, options: tuple[tuple[_Rest, int], ...]) -> int:
-        """Return the state inside a character, in which the remaining bytes of one of `options` follow."""
+    def _inside(self, rest: Bytes, targets: tuple[int, ...]) -> int:
+        """Return the state inside a character, in which the bytes `rest` follow and lead to `targets`."""
         state = self._state()
-        self._moves[state] = self._after_byte(options)
+        self._rows[state] = rest.row(targets, self._inside)
         return state
 
     def _graph(self) -> RuleGraph:
-        rows: dict[bytes, int] = {}
-        row_of = []
-        for moves in self._moves:
-            row = np.full(256, DEAD, np.int32)
-            row[list(moves)] = list(moves.values())
-            row_of.append(rows.setdefault(row.tobytes(), len(rows)))
-        table = np.frombuffer(b"".join(rows), np.int32).reshape(-1, 256)
-        classes, firsts = distinct_rows(np.array(table.T, order="C"))
+        dense = np.array(self._rows)
+        row_of, firsts = distinct_rows(dense)
+        table = dense[firsts]
+        classes, firsts = distinct_rows(np.ascontiguousarray(table.T))
         return RuleGraph(
             classes=classes.astype(np.uint8),
             rows=np.ascontiguousarray(table[:, firsts]),
-            row_of=np.array(row_of, np.int32),
+            row_of=row_of,
             final=np.array(self._final, np.uint8),
             calls=np.array(sorted(self._calls), np.int32).reshape(-1, 3),
             first=self._first[self._network.start],
