@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from grammar_workers.dfa.reached import reached
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.syntax import RuleName
+from grammar_workers.memo import memoized
 
 # Cost of one closure, in moves.
 _CLOSURE_MOVES = 24
@@ -25,6 +25,8 @@ _CELLS_PER_STEP = 16
 
 # The label of a move: a set of characters, one of which is read, or the number of a rule, a text of which is read.
 Label = Charset | int
+# For each letter, the states to which it leads from a set of states.
+Targets = dict[int, set[int]]
 
 
 @dataclasses.dataclass
@@ -108,69 +110,153 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
         max_states: Maximum number of states before minimization.
         max_steps: Maximum number of steps of work. None: as many as the budget has left.
     """
-    labels = {label for moves in source.edges for label, _ in moves}
-    charsets = [label for label in labels if not isinstance(label, int)]
-    # Letters: classes of characters from 0 on, then the called rules.
-    starts, letter_at, classes = letters_of(charsets)
-    budget.spend(len(starts) + sum(map(len, classes.values())))
-    called = sorted(label for label in labels if isinstance(label, int))
-    many = max(letter_at) + 1
-    letters: dict[Label, list[int]] = {rule: [many + number] for number, rule in enumerate(called)}
-    letters.update(classes.items())
-    edges = [[(letters[label], target) for label, target in moves] for moves in source.edges]
-    moves, finals = _subsets(source, edges, budget, max_states, max_steps)
-    return _minimal(moves, finals, spans_of(starts, letter_at), called, budget)
+    construction = RuleSubsets(source, budget, max_states, max_steps)
+    result = RuleNfa()
+    construction.label(result, *_minimal(*construction.run(), budget))
+    return result
 
 
-def _subsets(
-    source: RuleNfa,
-    edges: list[list[tuple[list[int], int]]],
-    budget: Budget,
-    max_states: int,
-    max_steps: int | None,
-) -> tuple[list[dict[int, int]], set[int]]:
-    """Return the moves of each set of states, by letter, and the final sets; `edges` are the moves of `source`."""
-    begun = budget.steps
-    first = source.closure([0])
-    ids = {first: 0}
-    subsets = [first]
-    moves: list[dict[int, int]] = []
-    # Number of united moves, with the cost of closures. It is charged at the end, so that it does not count for
-    # `max_steps`, which only decides about inlining.
-    united = 0
-    for subset in subsets:
-        targets: dict[int, set[int]] = {}
+class RuleSubsets:
+    """Subset construction of the automaton of a rule. A state of the result is a set of states of the automaton.
+
+    The letters are classes of characters, numbered from 0 on, and then the called rules.
+
+    Args:
+        source: The automaton; not changed.
+        budget: Counts the steps of work.
+        max_states: Maximum number of states.
+        max_steps: Maximum number of steps of work. None: as many as the budget has left.
+
+    Attributes:
+        starts: First code points of intervals of characters, ascending.
+        letter_at: Letter of each interval; -1 for surrogates.
+        spans: Intervals of code points of each class of characters.
+        called: Numbers of the called rules, ascending.
+    """
+
+    def __init__(self, source: RuleNfa, budget: Budget, max_states: int, max_steps: int | None = None) -> None:
+        labels = {label for moves in source.edges for label, _ in moves}
+        self.starts, self.letter_at, classes = letters_of(label for label in labels if not isinstance(label, int))
+        budget.spend(len(self.starts) + sum(map(len, classes.values())))
+        self.spans = spans_of(self.starts, self.letter_at)
+        self.called = sorted(label for label in labels if isinstance(label, int))
+        letters: dict[Label, list[int]] = {rule: [number] for number, rule in enumerate(self.called, len(self.spans))}
+        letters.update(classes.items())
+        self._edges = [[(letters[label], target) for label, target in moves] for moves in source.edges]
+        self._source = source
+        self._budget = budget
+        self._max_states = max_states
+        self._last_step = budget.steps + (budget.left if max_steps is None else max_steps)
+        self._ids = {source.closure([0]): 0}
+        self._subsets = list(self._ids)
+        # Number of united moves, with the cost of closures. It is charged at the end, so that it does not count for
+        # `max_steps`, which only decides about inlining.
+        self._united = 0
+
+    def run(self) -> tuple[list[dict[int, int]], set[int]]:
+        """Return letter -> next state for each state, and the final states. Call this method once.
+
+        An exhausted budget raises LimitExceededError. More states or steps than allowed raise TooLargeError.
+        """
+        moves: list[dict[int, int]] = []
+        reads = [sum(len(read) for read, _ in edges) for edges in self._edges]
+        try:
+            for subset in self._subsets:
+                targets = self.targets(subset)
+                self._united += sum(map(reads.__getitem__, subset))
+                self._budget.spend(len(subset) + len(targets))
+                row: dict[int, int] = {}
+                closed: dict[frozenset[int], int] = {}
+                for letter, states in targets.items():
+                    key = frozenset(states)
+                    if key not in closed:
+                        closed[key] = self.after(key)
+                    row[letter] = closed[key]
+                self.visit(len(moves), subset, targets)
+                moves.append(row)
+        finally:
+            self._budget.spend(self._united // 4)
+        finals = self._source.finals
+        return moves, {number for number, subset in enumerate(self._subsets) if not finals.isdisjoint(subset)}
+
+    def targets(self, subset: Iterable[int]) -> Targets:
+        """Return the states to which each letter leads from a set of states: letter -> states.
+
+        Args:
+            subset: States of the automaton.
+        """
+        targets: Targets = {}
         for state in subset:
-            for read, target in edges[state]:
-                united += len(read)
+            for read, target in self._edges[state]:
                 for letter in read:
                     targets.setdefault(letter, set()).add(target)
-        budget.spend(len(subset) + len(targets))
-        row: dict[int, int] = {}
-        closed: dict[frozenset[int], int] = {}
-        for letter, states in targets.items():
-            key = frozenset(states)
-            if key not in closed:
-                closure = source.closure(key)
-                united += _CLOSURE_MOVES
-                budget.spend(len(closure))
-                if closure not in ids:
-                    ids[closure] = len(subsets)
-                    subsets.append(closure)
-                    if len(subsets) > max_states or (max_steps is not None and budget.steps - begun > max_steps):
-                        budget.spend(united // 4)
-                        raise TooLargeError
-                closed[key] = ids[closure]
-            row[letter] = closed[key]
-        moves.append(row)
-    budget.spend(united // 4)
-    return moves, {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
+        return targets
+
+    def after(self, states: frozenset[int]) -> int:
+        """Return the state of the result for a set of states and all states that silent moves reach from them.
+
+        More states or steps than allowed raise TooLargeError.
+
+        Args:
+            states: States of the automaton.
+        """
+        closure = self._source.closure(states)
+        self._united += _CLOSURE_MOVES
+        self._budget.spend(len(closure))
+        return self.number(closure)
+
+    def number(self, subset: frozenset[int]) -> int:
+        """Return the state of the result for a set of states.
+
+        Args:
+            subset: States of the automaton.
+
+        Raises:
+            TooLargeError: There are more states or steps than allowed.
+        """
+        number = self._ids.setdefault(subset, len(self._subsets))
+        if number == len(self._subsets):
+            self._subsets.append(subset)
+            if number >= self._max_states or self._budget.steps > self._last_step:
+                raise TooLargeError
+        return number
+
+    def visit(self, number: int, subset: frozenset[int], targets: Targets) -> None:
+        """Handle a state of the result, in the order of their numbers. This method does nothing; override it.
+
+        Args:
+            number: The state.
+            subset: The set of states of the automaton.
+            targets: The states to which each letter leads.
+        """
+
+    def label(self, result: RuleNfa, moves: Iterable[Mapping[int, int]], finals: set[int]) -> None:
+        """Add states and their moves, with labels in place of letters, to an automaton.
+
+        Args:
+            result: The automaton, without states.
+            moves: For each state, letter -> next state.
+            finals: The final states.
+        """
+        result.finals = finals
+        for row in moves:
+            edges = result.edges[result.state()]
+            characters: dict[int, list[int]] = {}
+            for letter, target in row.items():
+                if letter >= len(self.spans):
+                    edges.append((self.called[letter - len(self.spans)], target))
+                else:
+                    characters.setdefault(target, []).append(letter)
+            edges += [(self._together(tuple(read)), target) for target, read in characters.items()]
+
+    @memoized
+    def _together(self, read: tuple[int, ...]) -> Charset:
+        self._budget.spend(sum(len(self.spans[letter]) for letter in read))
+        return charset.make(span for letter in read for span in self.spans[letter])
 
 
-def _minimal(
-    moves: list[dict[int, int]], finals: set[int], spans: list[list[tuple[int, int]]], called: list[int], budget: Budget
-) -> RuleNfa:
-    """Return the minimal automaton without dead states; `moves` maps letters to states, for each state."""
+def _minimal(moves: list[dict[int, int]], finals: set[int], budget: Budget) -> tuple[list[dict[int, int]], set[int]]:
+    """Return the moves and the final states of the minimal automaton without dead states; letters are ascending."""
     used = sorted({letter for row in moves for letter in row})
     budget.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
     column = {letter: number for number, letter in enumerate(used)}
@@ -180,25 +266,8 @@ def _minimal(
     accepting = np.zeros(len(moves), np.int32)
     accepting[list(finals)] = 1
     dense, accepting = minimal(dense, accepting)
-
-    @functools.cache
-    def together(read: tuple[int, ...]) -> Charset:
-        budget.spend(sum(len(spans[letter]) for letter in read))
-        return charset.make(span for letter in read for span in spans[letter])
-
-    result = RuleNfa()
-    result.finals = set(np.flatnonzero(accepting).tolist())
-    for state in range(len(dense)):
-        result.state()
-        characters: dict[int, list[int]] = {}
-        for number in np.flatnonzero(dense[state] != DEAD).tolist():
-            letter, target = used[number], int(dense[state, number])
-            if letter >= len(spans):
-                result.edges[state].append((called[letter - len(spans)], target))
-            else:
-                characters.setdefault(target, []).append(letter)
-        result.edges[state] += [(together(tuple(read)), target) for target, read in characters.items()]
-    return result
+    rows = [{used[place]: int(row[place]) for place in np.flatnonzero(row != DEAD).tolist()} for row in dense]
+    return rows, set(np.flatnonzero(accepting).tolist())
 
 
 def to_characters(automaton: RuleNfa) -> Dfa:
@@ -207,16 +276,26 @@ def to_characters(automaton: RuleNfa) -> Dfa:
     Args:
         automaton: Deterministic automaton of the rule. A call in it raises AssertionError.
     """
+    assert not automaton.calls(), "a call in a regular rule"
+    return minimize(text_moves(automaton.edges, [int(state in automaton.finals) for state in range(len(automaton))]))
+
+
+def text_moves(edges: Sequence[Sequence[tuple[Label, int]]], labels: Sequence[int]) -> Dfa:
+    """Return the DFA of the moves that read characters, not minimized. Calls of rules are dropped.
+
+    Args:
+        edges: Moves of each state as pairs (label, next state). The character sets of one state are disjoint.
+        labels: Label of each state; 0 if it does not accept.
+    """
     starts, letter_at, letters = letters_of(
-        label for moves in automaton.edges for label, _ in moves if not isinstance(label, int)
+        label for moves in edges for label, _ in moves if not isinstance(label, int)
     )
-    table = np.full((len(automaton), max(letter_at) + 1), DEAD, np.int32)
-    for state, moves in enumerate(automaton.edges):
+    table = np.full((len(edges), max(letter_at) + 1), DEAD, np.int32)
+    for state, moves in enumerate(edges):
         for label, target in moves:
-            assert not isinstance(label, int), "a call in a regular rule"
-            table[state, letters[label]] = target
-    accepting = [int(state in automaton.finals) for state in range(len(automaton))]
-    return minimize(from_table(starts, letter_at, table, np.array(accepting, np.int32)))
+            if not isinstance(label, int):
+                table[state, letters[label]] = target
+    return from_table(starts, letter_at, table, np.array(labels, np.int32))
 
 
 def determinize_rule(name: RuleName, source: RuleNfa, budget: Budget) -> RuleNfa:

@@ -249,7 +249,7 @@ class Construction:
         tokens = self._speller.tokens_but(format_.exclude_tokens, ends.tokens, f"{pointer}/exclude_tokens")
         if format_.max_tokens is None:
             loop = self._laid.fresh(first)
-            self._laid.nfa.tokens[loop].append((tokens, loop))
+            self._laid.token(tokens, loop, loop)
             return self._laid.fresh(loop)
         last = self._laid.state()
         for _ in range(format_.max_tokens):
@@ -460,7 +460,7 @@ class Construction:
             if state == again or not format_.at_least_one:
                 named = f"{pointer}/exclude_tokens"
                 free = self._speller.tokens_but(format_.exclude_tokens, ends.tokens | set(triggers), named)
-                self._laid.nfa.tokens[state].append((free, state))
+                self._laid.token(free, state, state)
                 self._laid.nfa.silent[state].append(last)
             for token, indexes in opened.items():
                 behind = self._laid.token(frozenset([token]), state)
@@ -475,7 +475,7 @@ class Construction:
             self._speller.token(name, f"{pointer}/rules/{index}/0") for index, (name, _) in enumerate(format_.rules)
         ]
         free = self._speller.tokens_but(format_.exclude_tokens, frozenset(patterns), f"{pointer}/exclude_tokens")
-        self._laid.nfa.tokens[begin].append((free, begin))
+        self._laid.token(free, begin, begin)
         self._laid.nfa.silent[begin].append(last)
         for index, (pattern, (_, content)) in enumerate(zip(patterns, format_.rules, strict=True)):
             behind = self._laid.token(frozenset([pattern]), begin)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa
@@ -9,9 +11,11 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_builder import RuleBuilder
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa
 from grammar_workers.languages.cfg.syntax import FIRST_FORMAT, FORMATS
-from grammar_workers.languages.tags.automaton import FormatNfa, State
+from grammar_workers.languages.tags.automaton import FormatNfa, Runs, State
 from grammar_workers.languages.tags.spelling import Spelling
+from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
+from grammar_workers.pushdown.builder import runs
 from grammar_workers.types import TokenId
 
 
@@ -29,19 +33,26 @@ class Layout(RuleBuilder):
         super().__init__(FormatNfa(), budget_of(limits), limits.max_states, message)
         self._limits = limits
 
-    def token(self, tokens: frozenset[TokenId], first: State) -> State:
+    def token(self, tokens: frozenset[TokenId], first: State, last: State | None = None) -> State:
         """Append a move that reads one of several tokens.
 
         Args:
             tokens: IDs of the tokens.
             first: The state before the token.
+            last: The state after the token. None: a new state.
 
         Returns:
-            The new state after the token.
+            The state after the token.
         """
-        last = self.state()
-        self.nfa.tokens[first].append((tokens, last))
+        if last is None:
+            last = self.state()
+        if tokens:
+            self.nfa.tokens[first].append((self._runs(tokens), last))
         return last
+
+    @memoized
+    def _runs(self, tokens: frozenset[TokenId]) -> Runs:
+        return tuple(runs(np.array(sorted(tokens))))
 
     def spell(self, spelling: Spelling, first: State) -> State:
         """Append states that read a fixed text.

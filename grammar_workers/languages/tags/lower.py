@@ -17,12 +17,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import DEAD, Dfa
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import GrammarError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.rule_nfa import RuleNfa
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, text_moves
 from grammar_workers.languages.cfg.syntax import PlacedFormat, RuleName
-from grammar_workers.languages.tags.automaton import FormatDfa, FormatNfa, State, Value
+from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.strings import StringLowering
@@ -147,7 +148,7 @@ class Lowering:
     def __init__(
         self,
         rules: Sequence[ValueRule | GrammarRule],
-        automata: Mapping[Value, FormatDfa],
+        automata: Mapping[Value, FormatNfa],
         order: Sequence[Value],
         vocabulary: Vocabulary,
         builder: PushdownBuilder,
@@ -176,10 +177,9 @@ class Lowering:
         """
         for number, automaton in self._automata.items():
             self._states[number] = states = _text_states(automaton, self._builder)
-            for state, tokens in enumerate(automaton.tokens):
-                self._builder.spend(len(tokens))
-                for first, last, target in tokens:
-                    self._builder.token_edge(states[state], first, last, states[target])
+            for state in automaton.tokens:
+                for run in self._runs(number, state):
+                    self._builder.token_edge(states[state], *run)
             for state, target in automaton.boundaries.items():
                 self._builder.boundary(states[state], states[target])
         # The moves of a first state lead into the values with which it may begin, so these come first.
@@ -191,7 +191,7 @@ class Lowering:
                 self._begin(value)
         tag = len(self._rules)
         for number, automaton in self._automata.items():
-            for state in range(int(number != tag), len(automaton.values)):
+            for state in range(int(number != tag), len(automaton)):
                 self._call_values(number, state)
         follows = self._follows()
         for number in self._automata:
@@ -206,8 +206,7 @@ class Lowering:
         begun = self._call_values(number, 0, alone=False)
         only = _only_letter(automaton, 0)
         self._moves[number] = _row(self._builder, states[0]) if only is None else {only[0]: states[only[1]]}
-        own = [(first, last, states[target]) for first, last, target in automaton.tokens[0]]
-        self._tokens[number] = (*own, *begun)
+        self._tokens[number] = (*self._runs(number, 0), *begun)
 
     def _call_values(self, number: Value, state: State, *, alone: bool = True) -> list[_Run]:
         """Add the calls of one state.
@@ -218,9 +217,9 @@ class Lowering:
             The runs of tokens that begin values, with the states after them.
         """
         automaton, states, builder = self._automata[number], self._states[number], self._builder
-        following, runs = automaton.values[state], list[_Run]()
-        alone = alone and not (automaton.final[state] or automaton.characters[state] or automaton.tokens[state])
-        if alone and len(following) == 1:
+        following, runs = automaton.values(state), list[_Run]()
+        own = self._runs(number, state)
+        if alone and following and len(automaton.edges[state]) == 1 and not (own or state in automaton.finals):
             ((value, target),) = following.items()
             rule = self._rules[value]
             entry = rule.entry if isinstance(rule, ValueRule) else self._states[value][0]
@@ -234,7 +233,7 @@ class Lowering:
                     begun[byte] = builder.state(op=builder.call(inside, [states[target]]))
             taken = set(np.flatnonzero(begun != DEAD).tolist())
             if any(map(self._tokens.get, following)):
-                taken |= self._token_symbols(tuple(automaton.tokens[state]))
+                taken |= self._token_symbols(own)
             for value, target in following.items():
                 symbols = self._token_symbols(self._tokens[value])
                 if clash := symbols & taken:
@@ -243,8 +242,14 @@ class Lowering:
                 for first, last, inside in self._tokens[value]:
                     runs.append((first, last, builder.state(op=builder.call(inside, [states[target]]))))
                     builder.token_edge(states[state], *runs[-1])
-            builder.fill(states[state], row=builder.row(begun), exit_label=0 if automaton.final[state] else -1)
+            builder.fill(states[state], row=builder.row(begun), exit_label=0 if state in automaton.finals else -1)
         return runs
+
+    def _runs(self, number: Value, state: State) -> tuple[_Run, ...]:
+        """Return the tokens that a state of an automaton reads."""
+        states = self._states[number]
+        tokens = self._automata[number].tokens.get(state, ())
+        return tuple((first, last, states[target]) for runs, target in tokens for first, last in runs)
 
     @memoized
     def _token_symbols(self, tokens: tuple[_Run, ...]) -> frozenset[_Symbol]:
@@ -256,15 +261,15 @@ class Lowering:
 
     def _begins(self, number: Value, state: State, *, tokens: bool = True) -> set[_Symbol]:
         """Return what may come in a state of an automaton."""
-        automaton, states = self._automata[number], self._states[number]
-        found = set().union(*(self._moves[value] for value in automaton.values[state]))
+        automaton, values = self._automata[number], self._automata[number].values(state)
+        found = set().union(*map(self._moves.__getitem__, values))
         if (only := _only_letter(automaton, state)) is not None:
             found.add(only[0])
-        elif automaton.characters[state]:
-            found.update(_row(self._builder, states[state]))
+        elif len(automaton.edges[state]) > len(values):
+            found.update(_row(self._builder, self._states[number][state]))
         if tokens:
-            found |= self._token_symbols(tuple(automaton.tokens[state]))
-            for value in automaton.values[state]:
+            found |= self._token_symbols(self._runs(number, state))
+            for value in values:
                 found |= self._token_symbols(self._tokens[value])
         return found
 
@@ -273,15 +278,15 @@ class Lowering:
         tag, found = len(self._rules), {number: set[_Symbol]() for number in self._automata}
         sites: list[tuple[Value, Value, bool, set[_Symbol]]] = []
         for number, automaton in self._automata.items():
-            for following in automaton.values:
-                for value, target in following.items():
+            for state in range(len(automaton)):
+                for value, target in automaton.values(state).items():
                     rule = self._rules[value]
                     if isinstance(rule, GrammarRule):
                         if target in automaton.boundaries:
                             raise rule.error(
                                 "stands directly before text with a limit in tokens; put a fixed text between them"
                             )
-                        ends = automaton.final[target] and number != tag
+                        ends = target in automaton.finals and number != tag
                         sites.append((value, number, ends, self._begins(number, target)))
         changed = True
         while changed:
@@ -295,8 +300,8 @@ class Lowering:
 
     def _check_end(self, number: Value, follows: set[_Symbol]) -> None:
         """Raise UnsupportedFeatureError if what follows a rule of a grammar could also continue it."""
-        for state, final in enumerate(self._automata[number].final):
-            if final and (clash := self._begins(number, state) & follows):
+        for state in sorted(self._automata[number].finals):
+            if clash := self._begins(number, state) & follows:
                 rule = self._rules[number]
                 assert isinstance(rule, GrammarRule)
                 symbol = _named(min(clash))
@@ -307,8 +312,8 @@ class Lowering:
     def _check_numbers(self, number: Value, follows: Mapping[Value, set[_Symbol]]) -> None:
         """Raise UnsupportedFeatureError if text after a number could continue it, or if a token limit follows."""
         automaton = self._automata[number]
-        for following in automaton.values:
-            for value, target in following.items():
+        for state in range(len(automaton)):
+            for value, target in automaton.values(state).items():
                 rule = self._rules[value]
                 if isinstance(rule, GrammarRule) or _NUMBER_BEGINS.isdisjoint(self._moves[value]):
                     continue
@@ -319,7 +324,7 @@ class Lowering:
                 if rule.is_open:
                     continue
                 begins = self._begins(number, target, tokens=False)
-                if automaton.final[target]:
+                if target in automaton.finals:
                     begins |= follows[number]
                 if found := sorted(begins & _GOES_ON):
                     raise UnsupportedFeatureError(
@@ -339,14 +344,12 @@ def _named(symbol: _Symbol) -> str:
     return chr(symbol) if symbol < 256 else f"token {symbol - 256}"
 
 
-def _text_states(automaton: FormatDfa, builder: PushdownBuilder) -> dict[int, int]:
+def _text_states(automaton: FormatNfa, builder: PushdownBuilder) -> dict[int, int]:
     """Return the number of each state, with its characters and exits; tokens and values are not yet added.
 
     Most states of a tag read one character of a begin or an end. These become literals, the others dense rows.
     """
-    letters = {
-        state: read for state in range(len(automaton.final)) if (read := _only_letter(automaton, state)) is not None
-    }
+    letters = {state: read for state in range(len(automaton)) if (read := _only_letter(automaton, state)) is not None}
     numbers: dict[int, int] = {}
     ends = []
     for first in letters:
@@ -357,30 +360,31 @@ def _text_states(automaton: FormatDfa, builder: PushdownBuilder) -> dict[int, in
             state = target
         if state != first:
             ends.append((builder.state(), state))
-    dense = [state for state in range(len(automaton.final)) if state not in numbers]
-    entered = {target: None for state in dense for target in automaton.characters[state].values() if target in numbers}
+    dense = {state: _text(automaton, state) for state in range(len(automaton)) if state not in numbers}
+    entered = {target: None for moves in dense.values() for _, target in moves if target in numbers}
     rows = {state: row for row, state in enumerate([*dense, *entered])}
-    table = np.full((len(rows), len(automaton.starts)), DEAD, np.int32)
-    for state in dense:
-        moves = automaton.characters[state]
-        table[rows[state], list(moves)] = [rows[target] for target in moves.values()]
-    labels = [*(int(automaton.final[state]) for state in dense), *range(2, 2 + len(entered))]
+    edges = [[(label, rows[target]) for label, target in dense.get(state, ())] for state in rows]
+    labels = [*(int(state in automaton.finals) for state in dense), *range(2, 2 + len(entered))]
     known = {label: numbers[state] for label, state in enumerate(entered, 2)}
     if rows:
-        laid = StringLowering(builder).raw_states(Dfa(tuple(automaton.starts), table, tuple(labels)), known)
+        laid = StringLowering(builder).raw_states(text_moves(edges, labels), known)
         numbers |= {state: laid[rows[state]] for state in dense}
     for end, state in ends:
         builder.set_op(end, builder.goto(numbers[state]))
     return numbers
 
 
-def _only_letter(automaton: FormatDfa, state: int) -> tuple[int, int] | None:
+def _text(automaton: FormatNfa, state: int) -> list[tuple[Charset, int]]:
+    """Return the moves of a state that read characters."""
+    return [(label, target) for label, target in automaton.edges[state] if not isinstance(label, int)]
+
+
+def _only_letter(automaton: FormatNfa, state: int) -> tuple[int, int] | None:
     """Return the ASCII character and its target, if they are the only move of a state; else None."""
-    if automaton.final[state] or automaton.tokens[state] or automaton.values[state]:
+    if state in automaton.finals or automaton.tokens.get(state) or len(automaton.edges[state]) != 1:
         return None
-    if len(automaton.characters[state]) != 1:
+    ((label, target),) = automaton.edges[state]
+    if isinstance(label, int):
         return None
-    ((one, target),) = automaton.characters[state].items()
-    starts = automaton.starts
-    letter = starts[one]
-    return (letter, target) if letter < 0x80 and one + 1 < len(starts) and starts[one + 1] == letter + 1 else None
+    letter = label[0][0]
+    return (letter, target) if letter < 0x80 and label == charset.singles([letter]) else None

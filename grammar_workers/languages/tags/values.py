@@ -128,7 +128,7 @@ class Values:
         """
         begins = first_bytes(self.rules, automata, builder)
         deterministic = {
-            number: Determinizer(each, vocabulary, begins, budget).run()
+            number: Determinizer(each, vocabulary, begins, budget).deterministic()
             for number, each in {**automata, len(self.rules): nfa}.items()
         }
         return Lowering(self.rules, deterministic, list(begins), vocabulary, builder).run()
