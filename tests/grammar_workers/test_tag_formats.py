@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from grammar_workers import Vocabulary, compile_grammar
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.keys import grammar_key
 from tests.grammar_workers.vocabularies import random_walk, text_of
 
@@ -84,6 +84,19 @@ def test_tokens_and_free_text_stand_side_by_side() -> None:
     assert not accepts(one, CALL, END_OF_CALL, END_OF_CALL)
 
 
+def test_all_tokens_may_be_excluded() -> None:
+    vocabulary = Vocabulary([b"a", b"b", None], [2])
+    none = {"exclude_tokens": [0, 1]}
+    for one in (
+        {"type": "sequence", "elements": [{"type": "any_tokens", **none}, const("a")]},
+        {"type": "or", "elements": [{"type": "exclude_token", **none}, const("a")]},
+    ):
+        grammar = compile_grammar(specification(one), vocabulary)
+        assert grammar.allowed_tokens(grammar.initial_state) == {0}
+    with pytest.raises(UnsatisfiableError):
+        compile_grammar(specification({"type": "exclude_token", **none}), vocabulary)
+
+
 def test_a_token_may_stand_for_its_text() -> None:
     one = {"type": "sequence", "elements": [{"type": "any_tokens", "exclude_tokens": ["b"]}, const("ab")]}
     assert accepts(one, "aaab")
@@ -114,6 +127,13 @@ def test_recursive_grammars() -> None:
     assert error.pointer == "/format/elements/0"
     counted["elements"].insert(1, const(";"))
     assert accepts(counted, "(x);ab") and not accepts(counted, "(x);abc")
+
+
+def test_a_grammar_in_a_tag_may_read_every_character() -> None:
+    one = tag("<", {"type": "grammar", "grammar": 'root ::= "(" root ")" | [^()]'}, ">")
+    # Of the second character, the reader makes a placeholder if the grammar has tokens.
+    for character in ("é", "\U0010f000", "\U0010ffff"):
+        assert accepts(one, f"<(({character}))>") and not accepts(one, f"<({character}>")
 
 
 def test_limits_of_free_text() -> None:

@@ -188,7 +188,7 @@ class Construction:
             raise
 
     def _add_rule(self, rule: GrammarRule, first: State, ends: Ends) -> State:
-        last, between = self._laid.embed_rule(rule.automaton, first)
+        last, between = self._laid.embed_rule(rule.automaton, len(rule.formats), first)
         for number, state, target in between:
             format_, position = rule.formats[number]
             try:

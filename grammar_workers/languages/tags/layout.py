@@ -6,11 +6,12 @@ import numpy as np
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_builder import RuleBuilder
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa
-from grammar_workers.languages.cfg.syntax import FIRST_FORMAT, FORMATS
+from grammar_workers.languages.cfg.syntax import FIRST_FORMAT
 from grammar_workers.languages.tags.automaton import FormatNfa, Runs, State
 from grammar_workers.languages.tags.spelling import Spelling
 from grammar_workers.memo import memoized
@@ -120,12 +121,13 @@ class Layout(RuleBuilder):
             self.nfa.boundaries.update((copies[-1] + state, over) for state in range(len(text)))
         return last
 
-    def embed_rule(self, rule: RuleNfa, first: State) -> tuple[State, list[tuple[int, State, State]]]:
+    def embed_rule(self, rule: RuleNfa, many: int, first: State) -> tuple[State, list[tuple[int, State, State]]]:
         """Append a copy of the automaton of a grammar rule, without the formats (nodes of structural tags) in it.
 
         Args:
             rule: The deterministic automaton. The code point `FIRST_FORMAT + i` is a placeholder for the format with
                 index i. The number of a called rule is its index in `Values.rules`.
+            many: Number of formats. 0: there are no placeholders.
             first: The state before the text.
 
         Returns:
@@ -133,6 +135,7 @@ class Layout(RuleBuilder):
             state before it, state after it.
         """
         base = self.copy(rule, first)
+        placeholders: Charset = ((FIRST_FORMAT, FIRST_FORMAT + many - 1),) if many else charset.EMPTY
         formats = []
         for state, moves in enumerate(rule.edges, base):
             self.nfa.edges[state] = kept = list[tuple[Label, State]]()
@@ -140,9 +143,9 @@ class Layout(RuleBuilder):
                 if isinstance(label, int):
                     kept.append((label, base + target))
                     continue
-                if characters := charset.subtract(label, FORMATS):
+                if characters := charset.subtract(label, placeholders):
                     kept.append((characters, base + target))
-                for low, high in charset.intersect(label, FORMATS):
+                for low, high in charset.intersect(label, placeholders):
                     formats += [(one - FIRST_FORMAT, state, base + target) for one in range(low, high + 1)]
         return self.join([base + state for state in rule.finals]), formats
 
