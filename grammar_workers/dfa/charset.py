@@ -5,7 +5,6 @@ Characters are Unicode scalar values: all code points except surrogates.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import re
 from collections.abc import Iterable, Sequence
@@ -97,33 +96,6 @@ def contains(charset: Charset, code_point: int) -> bool:
     return any(low <= code_point <= high for low, high in charset)
 
 
-def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]:
-    """Split all code points into classes, so that each of `sets` contains a class completely or not at all.
-
-    Args:
-        sets: Sets of characters, which may overlap.
-
-    Returns:
-        Three lists (starts, classes, members). `starts` has the first code points of intervals, ascending. An interval
-        ends before the next start, the last one at U+10FFFF. `classes[i]` is the class of interval i; -1 for
-        surrogates. `members[c]` is an integer whose bit i is set if `sets[i]` contains class c.
-    """
-    toggles: dict[int, int] = {0: 0, 0xD800: 0, 0xE000: 0}
-    for number, each in enumerate(sets):
-        for low, high in each:
-            for border in (low, high + 1):
-                toggles[border] = toggles.get(border, 0) ^ 1 << number
-    toggles.pop(0x110000, None)
-    starts = sorted(toggles)
-    members = 0
-    numbers: dict[int, int] = {}
-    classes = []
-    for start in starts:
-        members ^= toggles[start]
-        classes.append(-1 if start == 0xD800 else numbers.setdefault(members, len(numbers)))
-    return starts, classes, list(numbers)
-
-
 def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Charset, list[int]]]:
     """Split all code points into classes, called letters, and map each of `sets` to the letters that it contains.
 
@@ -131,17 +103,30 @@ def letters_of(sets: Iterable[Charset]) -> tuple[list[int], list[int], dict[Char
         sets: Sets of characters, which may overlap. Each of them is a union of letters.
 
     Returns:
-        Tuple (starts, letters, letters by set). `starts` has the first code points of intervals, ascending.
-        `letters[i]` is the letter (number from 0) of interval i; -1 for surrogates. The dict has the letters of each
-        set, ascending.
+        Tuple (starts, letters, letters by set). `starts` has the first code points of intervals, ascending. An interval
+        ends before the next start, the last one at U+10FFFF. `letters[i]` is the letter (number from 0) of interval i;
+        -1 for surrogates. The dict has the letters of each set, ascending; its keys are in the order of `sets`.
     """
     distinct = list(dict.fromkeys(sets))
-    starts, classes, members = partition(distinct)
+    # Bit i stands for the set with number i.
+    toggles: dict[int, int] = {0: 0, 0xD800: 0, 0xE000: 0}
+    for number, each in enumerate(distinct):
+        for low, high in each:
+            for border in (low, high + 1):
+                toggles[border] = toggles.get(border, 0) ^ 1 << number
+    toggles.pop(0x110000, None)
+    starts = sorted(toggles)
+    members = 0
+    numbers: dict[int, int] = {}
+    letter_at = []
+    for start in starts:
+        members ^= toggles[start]
+        letter_at.append(-1 if start == 0xD800 else numbers.setdefault(members, len(numbers)))
     letters: dict[Charset, list[int]] = {each: [] for each in distinct}
-    for letter, holders in enumerate(members):
+    for holders, letter in numbers.items():
         for number in bits_of(holders):
             letters[distinct[number]].append(letter)
-    return starts, classes, letters
+    return starts, letter_at, letters
 
 
 def spans_of(starts: Sequence[int], letter_at: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -194,19 +179,6 @@ def class_starts(sets: Iterable[Charset]) -> list[int]:
         for low, high in characters:
             borders.update((low, high + 1))
     return sorted(border for border in borders if border <= 0x10FFFF)
-
-
-def classes_of(characters: Charset, starts: list[int]) -> list[int]:
-    """Return the indices of the intervals of code points that lie in a set of characters, ascending.
-
-    Args:
-        characters: One of the sets that were passed to `class_starts`.
-        starts: First code points of the intervals, ascending, as returned by `class_starts`.
-    """
-    found: list[int] = []
-    for low, high in characters:
-        found.extend(range(bisect.bisect_left(starts, low), bisect.bisect_right(starts, high)))
-    return found
 
 
 @functools.cache

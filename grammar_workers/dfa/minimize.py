@@ -123,28 +123,19 @@ def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
     largest part of a block keeps the block's number ("process the smaller half", Hopcroft 1971), so long chains are
     cheap.
     """
-    many, letters = moves.shape
+    many = len(moves)
     begin, sources = _sources(moves)
     block, firsts = distinct_rows(labels.reshape(-1, 1))
     blocks = len(firsts)
     size = np.zeros(many, np.int64)
-    for state in range(many):
-        size[block[state]] += 1
+    size[:blocks] = np.bincount(block)
     largest = np.full(many, -1, np.int64)
     touched = np.arange(many)
     is_touched = np.zeros(many, np.bool_)
     while len(touched) > 0:
-        rows = np.empty((len(touched), letters + 1), np.int32)
-        for i in range(len(touched)):
-            state = touched[i]
-            rows[i, 0] = block[state]
-            for letter in range(letters):
-                target = moves[state, letter]
-                rows[i, 1 + letter] = block[target] if target >= 0 else DEAD
+        rows = np.concatenate((block[touched].reshape(-1, 1), _renumbered(moves, touched, block)), axis=1)
         parts, firsts = distinct_rows(rows)
-        counts = np.zeros(len(firsts), np.int64)
-        for part in parts:
-            counts[part] += 1
+        counts = np.bincount(parts)
         numbers = rows[firsts, 0]
         for part in range(len(firsts)):
             size[numbers[part]] -= counts[part]
@@ -159,8 +150,7 @@ def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
                 numbers[part] = blocks
                 blocks += 1
             size[numbers[part]] = counts[part]
-        for part in range(len(firsts)):
-            largest[rows[firsts[part], 0]] = -1
+        largest[rows[firsts, 0]] = -1
         many_touched = 0
         following = np.empty(many, np.int64)
         for i in range(len(touched)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
@@ -183,10 +184,10 @@ class _Moves:
                 raise InvalidSpecificationError(f"no transition names {name!a}", pointer=f"/accepting/{index}")
             self.accepting[self.numbers[name]] = 1
         sets = self._sets(table.transitions, limits)
-        self.starts, self.letter_at, members = charset.partition([*sets.values(), alphabet])
-        self._fill(table.transitions, sets, len(members))
+        self.starts, self.letter_at, letters = charset.letters_of([*sets.values(), alphabet])
+        self._fill(table.transitions, {pattern: np.array(letters[each], np.int64) for pattern, each in sets.items()})
         self.reads_characters = (self.rows != DEAD).any(axis=1)
-        self.rows[:, [not inside >> len(sets) & 1 for inside in members]] = DEAD
+        self.rows[:, sorted({*range(self.rows.shape[1])} - {*letters[alphabet]})] = DEAD
 
     def _sets(self, transitions: Sequence[Transition], limits: Limits) -> dict[str, Charset]:
         """Return the set of characters that each pattern matches."""
@@ -198,14 +199,11 @@ class _Moves:
                 self._budget.spend(_INTERVAL_STEPS * len(sets[one.pattern]))
         return sets
 
-    def _fill(self, transitions: Sequence[Transition], sets: dict[str, Charset], letters: int) -> None:
-        self._budget.spend(len(self.numbers) * letters + len(self.starts) * (len(sets) >> 8))
+    def _fill(self, transitions: Sequence[Transition], columns: dict[str, NDArray[np.int64]]) -> None:
+        """Fill in the rows; `columns` are the letters that each pattern matches."""
+        letters = max(self.letter_at) + 1
+        self._budget.spend(len(self.numbers) * letters + len(self.starts) * (len(columns) >> 8))
         self.rows = np.full((len(self.numbers), letters), DEAD, np.int32)
-        letter_at = np.array(self.letter_at)
-        columns = {
-            pattern: np.unique(letter_at[charset.classes_of(characters, self.starts)])
-            for pattern, characters in sets.items()
-        }
         for index, one in enumerate(transitions):
             if one.pattern is None:
                 continue

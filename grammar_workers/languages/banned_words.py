@@ -7,6 +7,7 @@ several steps of the Aho-Corasick automaton.
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Sequence
 
@@ -60,8 +61,10 @@ def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limi
             spelled[ord(character)] = symbols
     word_characters = charset.matching(r"\w") if search.whole_words else ()
     starts = charset.class_starts([word_characters, charset.singles(spelled)])
-    inside = set(charset.classes_of(word_characters, starts))
-    classes = [spelled.get(start, (OTHER_WORD if number in inside else OTHER,)) for number, start in enumerate(starts)]
+    # An odd number of borders up to a character means that it is a character of a word.
+    borders = [border for low, high in word_characters for border in (low, high + 1)]
+    others = [(OTHER_WORD if bisect.bisect_right(borders, start) % 2 else OTHER,) for start in starts]
+    classes = [spelled.get(start, other) for start, other in zip(starts, others, strict=True)]
     letters = {symbols: number for number, symbols in enumerate(dict.fromkeys(classes))}
     # Rows of the result are copied, so their classes cost less than the distinct columns.
     cost = 2 * len(letters) + len(starts) // 4

@@ -9,6 +9,7 @@ import numpy as np
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
+from grammar_workers.dfa.reached import reached
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.dfa.utf8 import Bytes, shape_of
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
@@ -43,15 +44,12 @@ class ByteRules:
 
     def build(self) -> RuleGraph:
         """Return the rule graph: one table with the states of all rules, over the bytes of UTF-8."""
-        order = [self._network.start]
-        seen = set(order)
+        order = reached([self._network.start], lambda number: self._network.rules[number].calls())
         for number in order:
             automaton = self._network.rules[number]
             self._first[number] = len(self._rows)
             for state in range(len(automaton)):
                 self._state(final=state in automaton.finals)
-            order += [called for called in automaton.calls() if called not in seen]
-            seen.update(automaton.calls())
         for number in order:
             self._fill(number)
         return self._graph()

@@ -202,7 +202,8 @@ def can_end_anywhere(automaton: Dfa, others: Many[Dfa], begins: Charset, budget:
         begins: The characters with which terminals begin.
         budget: Counts the steps of work. An exhausted budget raises LimitExceededError.
     """
-    going_on = _characters_behind(automaton)
+    # The characters that can be read after a whole ignored text.
+    going_on = next_characters(automaton, reached(automaton.ends, automaton.successors.__getitem__))
     if not going_on:
         return True
     first = charset.union(begins, *map(next_characters, others))
@@ -218,11 +219,6 @@ def next_characters(automaton: Dfa, states: Iterable[int] = (0,)) -> Charset:
             all texts.
     """
     return charset.make((low, high) for state in states for low, high, _ in automaton.ranges(state))
-
-
-def _characters_behind(automaton: Dfa) -> Charset:
-    """Return the characters that can be read after a whole text of `automaton`."""
-    return next_characters(automaton, reached(automaton.ends, automaton.successors.__getitem__))
 
 
 def _follows_itself(automaton: Dfa, budget: Budget) -> bool:

@@ -9,13 +9,10 @@ from typing import ClassVar, NoReturn
 from grammar_workers import tag_formats as formats
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.cfg import syntax
+from grammar_workers.languages.regex.parse import MAX_REPEAT, SIMPLE_REPEATS
 from grammar_workers.options import Limits
 from grammar_workers.scalar_values import has_surrogate, is_scalar_value
 
-# Maximum count of a repetition. `Limits` bounds the cost of repetitions.
-MOST_REPEATS = 1 << 20
-
-_SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _TOKEN = re.compile(r"(!?)(?=<)(?:<\[([^\]\n]*)\]>|(<[^>\n]+>))")
 _TOKEN_IDS = re.compile(r"\*|[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*")
 # Number of hexadecimal digits of each kind of escape.
@@ -214,14 +211,14 @@ class TextCursor:
             Pair of the smallest and the largest number of repetitions: `*` (0, None), `+` (1, None), `?` (0, 1). A
             largest number of None means no maximum. None instead of a pair if none of the signs comes next.
         """
-        bounds = _SIMPLE_REPEATS.get(self.peek())
+        bounds = SIMPLE_REPEATS.get(self.peek())
         self.position += bounds is not None
         return bounds
 
     def bounds(self, low: str, high: str | None, position: int) -> tuple[int, int | None]:
         """Convert the bounds of a repetition to integers.
 
-        Bounds in the wrong order raise InvalidSpecificationError. A bound above `MOST_REPEATS` raises
+        Bounds in the wrong order raise InvalidSpecificationError. A bound above `MAX_REPEAT` raises
         LimitExceededError.
 
         Args:
@@ -239,8 +236,8 @@ class TextCursor:
         return least, most
 
     def _count(self, digits: str, position: int) -> int:
-        if len(digits) > 7 or int(digits) > MOST_REPEATS:
-            self._exceed(f"a repeat count above {MOST_REPEATS}", position)
+        if len(digits) > 7 or int(digits) > MAX_REPEAT:
+            self._exceed(f"a repeat count above {MAX_REPEAT}", position)
         return int(digits)
 
     def character(self) -> str:

@@ -124,12 +124,13 @@ class _Construction:
         self._source = source
         self._counters = positions.counters
         self._budget = budget_of(limits)
-        starts, class_at, members = charset.partition(list(positions.alphabet))
+        starts, class_at, letters = charset.letters_of(positions.alphabet)
         self._spans = charset.spans_of(starts, class_at)
-        self._masks = [
-            sum(1 << bit for bit, number in enumerate(source.sets) if number >= 0 and held >> number & 1)
-            for held in members
-        ]
+        self._masks = [0] * len(self._spans)
+        classes_of = list(letters.values())
+        for bit, number in enumerate(source.sets):
+            for each in classes_of[number] if number >= 0 else ():
+                self._masks[each] |= 1 << bit
         self._free = [bool(charset.intersect(tuple(spans), UNESCAPED)) for spans in self._spans]
         self._states: list[_State] = []
         self._arrivals: list[list[_Arrival]] = []

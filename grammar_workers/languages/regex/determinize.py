@@ -12,7 +12,6 @@ Without look-arounds this is the ordinary subset construction, which `determiniz
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Hashable, Sequence
 
@@ -43,34 +42,13 @@ _AT_END: _Obligation = (-1, 0)
 _ANCHORS = (Condition.AT_START, Condition.AT_END)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Automaton:
-    """A minimal DFA over classes of characters: moves[state][class] is the next state or -1."""
-
-    moves: list[list[int]]
-    accepting: list[int]
-
-    @functools.cached_property
-    def accepts_any(self) -> bool:
-        """True if the automaton accepts at least one text."""
-        return any(self.accepting)
-
-    @functools.cached_property
-    def universal(self) -> int:
-        """The state that accepts every rest of the text, -1 if there is none."""
-        for state, row in enumerate(self.moves):
-            if self.accepting[state] and all(target == state for target in row):
-                return state
-        return -1
-
-
 class SubsetConstruction:
     """Subset construction: converts the Glushkov NFAs of one pattern and its look-arounds to minimal DFAs.
 
     All automata read classes of characters. Two characters are in one class if they are in the same sets.
 
     Args:
-        sets: The character sets of the pattern and its look-arounds. The NFAs refer to a set by its index.
+        sets: The distinct character sets of the pattern and its look-arounds. The NFAs refer to a set by its index.
         aheads: NFAs of the look-aheads, inner ones first. They read the rest of the text.
         behinds: NFAs of the look-behinds, inner ones first. They read the text from its beginning.
         limits: Bounds on states and on steps of work. If one is exceeded, LimitExceededError is raised.
@@ -83,16 +61,17 @@ class SubsetConstruction:
         behinds: Sequence[GlushkovNfa],
         limits: Limits,
     ) -> None:
-        self._starts, self._class_at, members = charset.partition(sets)
-        self._classes_of = [[c for c, bits in enumerate(members) if bits >> number & 1] for number in range(len(sets))]
-        self._many_classes = len(members)
+        self._starts, self._class_at, classes = charset.letters_of(sets)
+        self._classes_of = list(classes.values())
+        self._many_classes = max(self._class_at) + 1
         self._most_states = limits.max_regex_states
         self._budget = budget_of(limits)
         self._sources = aheads
-        self._aheads: list[_Automaton] = []
-        self._behinds: list[_Automaton] = []
+        # Automata over classes: the code point of a character stands for its class.
+        self._aheads: list[Dfa] = []
+        self._behinds: list[Dfa] = []
         for source in behinds:
-            self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
+            self._behinds.append(_over_classes(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
 
     def automaton(self, source: GlushkovNfa) -> Dfa:
         """Return the minimal DFA of a whole pattern. A pattern that is too large raises LimitExceededError.
@@ -267,14 +246,14 @@ class SubsetConstruction:
             return None if matches == gate.negative else _NOTHING
         number = self._ahead(gate.index, gate.negative, behind, at_start)
         automaton = self._aheads[number]
-        if not automaton.accepts_any:
+        if automaton.is_empty:
             return None
-        return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
+        return _NOTHING if 0 in automaton.free_states else frozenset([(number, 0)])
 
     @memoized
     def _ahead(self, index: int, negative: bool, behind: _Behind, at_start: bool) -> int:
         """Return the number of the automaton of a look-ahead that is entered with this past."""
-        automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
+        automaton = _over_classes(*self._determinize(self._sources[index], behind, at_start=at_start))
         self._aheads.append(_complement(automaton) if negative else automaton)
         return len(self._aheads) - 1
 
@@ -286,7 +265,7 @@ class SubsetConstruction:
             target = automaton.moves[state][character]
             if target == DEAD:
                 return None
-            if target != automaton.universal:
+            if target not in automaton.free_states:
                 after.add((number, target))
         return frozenset(after)
 
@@ -303,13 +282,12 @@ def _hashable(bits: int) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
-def _listed(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> _Automaton:
-    return _Automaton(moves.tolist(), accepting.tolist())
+def _over_classes(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> Dfa:
+    return Dfa(tuple(range(moves.shape[1])), moves, tuple(accepting.tolist()))
 
 
-def _complement(automaton: _Automaton) -> _Automaton:
-    many = len(automaton.moves)
-    rows = [[many if target == DEAD else target for target in row] for row in automaton.moves]
-    rows.append([many] * len(rows[0]))
-    labels = [int(not label) for label in [*automaton.accepting, 0]]
-    return _listed(*minimal(np.array(rows, np.int32), np.array(labels, np.int32)))
+def _complement(automaton: Dfa) -> Dfa:
+    moves = np.pad(automaton.table, ((0, 1), (0, 0)), constant_values=DEAD)
+    moves[moves == DEAD] = automaton.many_states
+    labels = np.array([not label for label in (*automaton.accepting, 0)], np.int32)
+    return _over_classes(*minimal(moves, labels))

@@ -14,6 +14,7 @@ from grammar_workers.languages.regex.character_class import ANYTHING, DOT, Chara
 from grammar_workers.options import Limits
 from grammar_workers.scalar_values import is_scalar_value
 
+# Maximum count of a repetition. `Limits` bounds the cost of repetitions.
 MAX_REPEAT = 1 << 20
 # A substring of the unsupported construct -> the advice in the error.
 _INSTEAD = {
@@ -34,7 +35,8 @@ _INSTEAD = {
 }
 # First characters of the elements that are not literal characters.
 _SPECIAL = frozenset("([.^$\\")
-_SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+# Bounds of the quantifiers of one character.
+SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT = re.compile(r"\{(?!\})([0-9]*)(,?)([0-9]*)\}")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]+)\}")
 _CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
@@ -228,7 +230,7 @@ class PatternReader:
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         begin = self._position
-        if bounds := _SIMPLE_REPEATS.get(self._peek()):
+        if bounds := SIMPLE_REPEATS.get(self._peek()):
             self._position += 1
             return bounds
         count = _COUNT.match(self._pattern, begin)

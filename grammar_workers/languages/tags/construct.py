@@ -54,7 +54,7 @@ _Trigger: TypeAlias = tuple[str, str, Callable[[Spelling, State], None]]
 # A trigger with its JSON Pointer, and the tags that it opens: index and begin of each.
 _Opening: TypeAlias = tuple[str, str, list[tuple[int, Spelling]]]
 _NONE = Ends()
-_TIMES = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
+_TIMES = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}
 # Budget steps for each copy of a format; a repetition creates several copies.
 _FORMAT_STEPS = 16
 
@@ -135,9 +135,10 @@ class Construction:
             case formats.OrFormat():
                 return self._any_of(format_, pointer, first, ends)
             case formats.OptionalFormat() | formats.PlusFormat() | formats.StarFormat():
-                return self._repeat(format_.content, pointer, first, _TIMES[format_.type], ends)
+                return self._repeat(format_.content, pointer, first, *_TIMES[format_.type], ends)
             case formats.RepeatFormat():
-                return self._repeat(format_.content, pointer, first, (format_.min, format_.max), ends)
+                high = None if format_.max < 0 else format_.max
+                return self._repeat(format_.content, pointer, first, format_.min, high, ends)
             case formats.TagFormat():
                 return self._tag(format_, pointer, first)
             case formats.TagsWithSeparatorFormat():
@@ -247,25 +248,15 @@ class Construction:
 
     def _any_tokens(self, format_: formats.AnyTokensFormat, pointer: str, first: State, ends: Ends) -> State:
         tokens = self._speller.tokens_but(format_.exclude_tokens, ends.tokens, f"{pointer}/exclude_tokens")
-        if format_.max_tokens is None:
-            loop = self._laid.fresh(first)
-            self._laid.token(tokens, loop, loop)
-            return self._laid.fresh(loop)
-        last = self._laid.state()
-        for _ in range(format_.max_tokens):
-            self._laid.nfa.silent[first].append(last)
-            first = self._laid.token(tokens, first)
-        self._laid.nfa.silent[first].append(last)
-        return last
+        return self._laid.repeat(functools.partial(self._laid.token, tokens), first, 0, format_.max_tokens)
 
-    def _repeat(self, content: formats.Format, pointer: str, first: State, times: tuple[int, int], ends: Ends) -> State:
-        low, high = times
-        return self._laid.repeat(
-            lambda state: self._add(content, f"{pointer}/content", self._laid.fresh(state), ends),
-            first,
-            low,
-            None if high < 0 else high,
-        )
+    def _repeat(
+        self, content: formats.Format, pointer: str, first: State, low: int, high: int | None, ends: Ends
+    ) -> State:
+        def add(state: State) -> State:
+            return self._add(content, f"{pointer}/content", self._laid.fresh(state), ends)
+
+        return self._laid.repeat(add, first, low, high)
 
     # -- tags ----------------------------------------------------------------------------------------------------
 

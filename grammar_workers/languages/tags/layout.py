@@ -7,7 +7,7 @@ import numpy as np
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_builder import RuleBuilder
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa
@@ -105,9 +105,9 @@ class Layout(RuleBuilder):
                 "(fixed limit max_regex_states)",
                 pointer=f"{pointer}/{name}",
             )
-        text = self.rule_of(automaton)
         if most_characters is not None:
-            text = _up_to(text, most_characters)
+            automaton = _up_to(automaton, most_characters, self._limits)
+        text = self.rule_of(automaton)
         copies = [self.copy(text, first)]
         for _ in range(most_tokens or 0):
             copies.append(self.copy(text))
@@ -150,18 +150,7 @@ class Layout(RuleBuilder):
         return self.join([base + state for state in rule.finals]), formats
 
 
-def _up_to(text: RuleNfa, most: int) -> RuleNfa:
-    """Return the texts with at most `most` characters: each state is copied for each number of characters read."""
-    numbers = {(0, 0): 0}
-    result = RuleNfa()
-    # `order` grows while it is iterated.
-    for count, state in (order := [(0, 0)]):
-        copied = result.state()
-        if state in text.finals:
-            result.finals.add(copied)
-        for characters, target in text.edges[state] if count < most else ():
-            number = numbers.setdefault((count + 1, target), len(numbers))
-            if number == len(order):
-                order.append((count + 1, target))
-            result.edges[copied].append((characters, number))
-    return result
+def _up_to(automaton: Dfa, most: int, limits: Limits) -> Dfa:
+    """Return the DFA of the accepted texts with at most `most` characters."""
+    moves = [[count + 1, DEAD, count + 1] for count in range(most)]
+    return intersect([automaton, Dfa.of((0, 0xD800, 0xE000), [*moves, [DEAD] * 3], [1] * (most + 1))], limits)

@@ -54,14 +54,6 @@ class ValueRule:
     pointer: str
     is_open: bool = False
 
-    def moves(self, builder: PushdownBuilder) -> dict[int, int]:
-        """Return the next state after each possible first byte of the rule: byte -> state.
-
-        Args:
-            builder: The pushdown automaton that contains the rule.
-        """
-        return _row(builder, self.entry)
-
 
 @dataclasses.dataclass(frozen=True)
 class GrammarRule:
@@ -115,7 +107,7 @@ def first_bytes(
     for value in order:
         rule, values = rules[value], set[int]()
         if isinstance(rule, ValueRule):
-            values.update(rule.moves(builder))
+            values.update(_row(builder, rule.entry))
         for label in begun.get(value, ()):
             values.update(found[label] if isinstance(label, int) else _leads(label))
         found[value] = frozenset(values)
@@ -186,7 +178,7 @@ class Lowering:
         for value in self._order:
             rule = self._rules[value]
             if isinstance(rule, ValueRule):
-                self._moves[value], self._tokens[value] = rule.moves(self._builder), ()
+                self._moves[value], self._tokens[value] = _row(self._builder, rule.entry), ()
             else:
                 self._begin(value)
         tag = len(self._rules)
