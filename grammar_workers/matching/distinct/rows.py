@@ -152,11 +152,13 @@ class _Tree:
     def __init__(self, vocabulary: Vocabulary) -> None:
         trees = vocabulary.trees
         self.order = trees.tokens
-        texts = {
-            place: text
-            for place, token in enumerate(self.order.tolist())
-            if b"," in (text := vocabulary.read_bytes(token))
-        }
+        # The tokens with a comma are those below a node for a comma.
+        commas = np.flatnonzero(trees.tree[:, TRIE_BYTE] == ord(","))
+        borders = np.zeros(len(self.order) + 1, np.int64)
+        np.add.at(borders, trees.spans[commas], 1)
+        np.subtract.at(borders, trees.spans[trees.tree[commas, TRIE_END]], 1)
+        with_comma = np.flatnonzero(np.cumsum(borders)[:-1]).tolist()
+        texts = {place: vocabulary.read_bytes(self.order[place]) for place in with_comma}
 
         def matching(pattern: bytes) -> _Tokens:
             match = re.compile(pattern, re.DOTALL).match

@@ -98,7 +98,7 @@ class NameClasses:
         Args:
             number: Number of the class, from 0.
         """
-        return Size(ENOUGH, False) if self.automaton is None else count_texts(self.automaton, {1 + number})
+        return Size(ENOUGH, False) if self.automaton is None else count_texts(self.automaton, frozenset((1 + number,)))
 
     def few_names(self, most: int) -> list[str]:
         """Return the undeclared names of all small classes, ordered by class and then by name.

@@ -6,11 +6,10 @@ ones have been used.
 
 from __future__ import annotations
 
-from collections.abc import Set
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.labels import Label
@@ -64,7 +63,7 @@ def size_of(solver: Solver, demand: Demand, label: Label | None = None) -> Size:
 def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]) -> Size:
     constants = [found for found in solver.constants(demand).values() if label in (None, found)]
     strings, numbers = solver.strings(demand), solver.numbers(demand)
-    wanted = {number for number, found in enumerate(strings.labels, 1) if label in (None, found)}
+    wanted = frozenset(number for number, found in enumerate(strings.labels, 1) if label in (None, found))
     if strings.texts is not None:
         texts = Size(sum(number in wanted for number in strings.texts.values()), True)
     elif strings.spans is not None:
@@ -73,7 +72,7 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
         texts = _count_strings(strings, wanted)
     else:
         texts = Size(0, True)
-    wanted = {number for number, found in enumerate(numbers.labels, 1) if label in (None, found)}
+    wanted = frozenset(number for number, found in enumerate(numbers.labels, 1) if label in (None, found))
     if numbers.texts is not None:
         found = Size(len({Decimal(text) for text, number in numbers.texts.items() if number in wanted}), True)
     else:
@@ -110,20 +109,21 @@ def _containers(solver: Solver, demand: Demand, label: Label | None, seen: set[D
     return Size(least, False)
 
 
-def _count_strings(language: TextLanguage, wanted: Set[int]) -> Size:
+def _count_strings(language: TextLanguage, wanted: frozenset[int]) -> Size:
     """Count the texts of an automaton whose number (index of the label plus 1) is in `wanted`."""
     assert language.automaton is not None
     if not language.is_counted:
         return count_texts(language.automaton, wanted)
     least, exact = 0, True
     for place, interval in enumerate(language.intervals):
-        labels = {label for label, row in enumerate(language.numbers, 1) if row[place] in wanted}
+        labels = frozenset(label for label, row in enumerate(language.numbers, 1) if row[place] in wanted)
         size = count_texts(language.automaton, labels, interval)
         least, exact = least + size.least, exact and size.exact
     return Size(least, exact)
 
 
-def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
+@remembered(maxsize=1024)
+def count_texts(automaton: Dfa, labels: frozenset[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
     """Return the number of texts that an automaton accepts with given labels and lengths.
 
     Args:
@@ -164,7 +164,8 @@ def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUN
     return Size(total, True)
 
 
-def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
+@remembered(maxsize=256)
+def _count_numbers(automaton: Dfa, labels: frozenset[int]) -> Size:
     """Count the integers without exponent up to a number of digits; other numbers only if there are few texts."""
     # Each positive integer has one text: it has no sign and no leading zeros.
     counts = {target: 1 for digit in "123456789" if (target := automaton.read(0, digit)) >= 0}
