@@ -46,7 +46,8 @@ from grammar_workers.validation import FrozenModel, place_of, pointer
 
 # Part of every key. Raise it, once per merged change, if a specification compiles to another language or another table
 # layout than before.
-COMPILER_VERSION = 20
+COMPILER_VERSION = 21
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
 
 
@@ -151,7 +152,7 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
         content = normalization.specification(specification)
         if normalization.refers_to_annotations:
             content = _Normalization(most, dropped=frozenset()).specification(specification)
-        canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+        canonical = _ENCODER.encode(content).encode()
     except RecursionError:
         raise LimitExceededError(_TOO_DEEP) from None
     except GrammarError:
@@ -249,7 +250,7 @@ class _Normalization:
             value = schema[keyword]
             if keyword in self._dropped:
                 continue
-            self._misspelt = self._misspelt or misspelt(keyword) is not None
+            self._misspelt = self._misspelt or (keyword not in KEYWORDS and misspelt(keyword) is not None)
             self._add(len(keyword) + 4)
             if keyword in SUBSCHEMAS and not isinstance(value, list):
                 value = self._schema(value)

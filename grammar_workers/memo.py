@@ -1,10 +1,14 @@
-"""Decorator for methods whose return values are cached in the object."""
+"""Decorator for methods whose return values are cached in the object, and copies of objects with such caches."""
 
 from __future__ import annotations
 
+import copy
 import functools
+from array import array
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+_CONTAINERS = (dict, list, array)
 
 _Self = TypeVar("_Self")
 _Arguments = ParamSpec("_Arguments")
@@ -41,3 +45,20 @@ def memoized(
         return result
 
     return recalled  # type: ignore[return-value]
+
+
+def fork(original: _Self, **replaced: Any) -> _Self:
+    """Return a copy of an object with its own dicts, lists, arrays and caches. What they contain is not copied.
+
+    Args:
+        original: The object. Its containers must have immutable contents.
+        replaced: Attributes of the copy that differ.
+    """
+    copied = object.__new__(type(original))
+    for name, value in vars(original).items():
+        if name in replaced:
+            value = replaced[name]
+        elif type(value) in _CONTAINERS:
+            value = copy.copy(value)
+        setattr(copied, name, value)
+    return copied

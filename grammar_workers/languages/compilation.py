@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from grammar_workers.errors import GrammarError
@@ -43,24 +42,25 @@ class Compilation:
         self.builder = PushdownBuilder(self.limits)
 
 
-@contextlib.contextmanager
-def located(pointer: str, inside: str = "") -> Iterator[None]:
-    """Return a context manager that prefixes the JSON Pointers of errors raised in its block.
+class located:
+    """Context manager that prefixes the JSON Pointers of the GrammarErrors raised in its block.
 
     In `located("/specifications/1", "/schema")`, an error at `/items` gets the pointer
-    `/specifications/1/schema/items`.
+    `/specifications/1/schema/items`. An error without a pointer gets only `pointer`.
 
     Args:
         pointer: JSON Pointer of the part within the whole specification. Empty: errors keep their pointers.
         inside: JSON Pointer of a value within the part. The pointers of errors are relative to this value.
-
-    Raises:
-        GrammarError: The error of the block. Its pointer is now `pointer` + `inside` + the old pointer, or only
-            `pointer` if it had none.
     """
-    try:
-        yield
-    except GrammarError as error:
-        if pointer:
-            error.pointer = pointer if error.pointer is None else pointer + inside + error.pointer
-        raise
+
+    __slots__ = ("_inside", "_pointer")
+
+    def __init__(self, pointer: str, inside: str = "") -> None:
+        self._pointer, self._inside = pointer, inside
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._pointer and isinstance(error, GrammarError):
+            error.pointer = self._pointer if error.pointer is None else self._pointer + self._inside + error.pointer

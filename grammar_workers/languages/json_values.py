@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from grammar_workers.errors import GrammarError, LimitExceededError, Unsatisfiab
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.emit.common import CommonStates
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
@@ -26,7 +28,9 @@ from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError
 from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants, Solver
 from grammar_workers.languages.json_schema.unsatisfiable import unsatisfiable_core
 from grammar_workers.languages.parts import Parts, any_text
-from grammar_workers.options import GrammarOptions
+from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.escapes import ESCAPE_CHARACTERS
 from grammar_workers.specification import (
     BannedWordsSpecification,
     JsonObjectSpecification,
@@ -39,6 +43,22 @@ _DOUBTS = (
     "some objects are left out: undeclared properties may repeat a name, so only the first surely counts, and where "
     "they must satisfy different things it is not certain which of them do"
 )
+
+
+@functools.lru_cache(maxsize=64)
+def _prebuilt(options: GrammarOptions) -> CommonStates:
+    """Return the states with which an automaton of JSON values begins, in a builder of their own."""
+    limits = Limits()
+    # A budget of its own, because no compilation pays for these states.
+    with running(Budget(limits)):
+        pool = FormulaPool(limits)
+        solver = Solver(pool, options, limits, None, None)
+        common = CommonStates(PushdownBuilder(limits), options, any_escape=options.escapes == "any")
+        for formula in pool.common:
+            root = Demand(pool.canonical(formula))
+            solver.solve(root)
+            common.values.append(Emitter(solver, common).emit(root))
+    return common
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +99,7 @@ class JsonValues:
         # True if the automaton may store which values and names have occurred. A product of automata cannot store
         # them.
         self.distinct = True
+        self._states: dict[tuple[bool, GrammarOptions], CommonStates] = {}
 
     def entry(
         self,
@@ -174,7 +195,7 @@ class JsonValues:
         try:
             with located(asked.parts[0][0], asked.inside):
                 solver.solve(root)
-                entry = Emitter(solver, self._compilation.builder, asked.options).emit(root)
+                entry = Emitter(solver, self._common(solver, asked.options)).emit(root)
         except LimitExceededError as error:
             # The position is in a pattern of a format or of numbers, because patterns of the schema were compiled when
             # it was read.
@@ -193,6 +214,24 @@ class JsonValues:
             for name in solver.disputed_names
         ]
         return entry
+
+    def _common(self, solver: Solver, options: GrammarOptions) -> CommonStates:
+        """Return the states that the JSON values with these options share."""
+        builder = self._compilation.builder
+        if builder.is_empty:
+            # A builder that has been restored is empty again.
+            self._states.clear()
+        can_escape = solver.spelling.can_spell(ESCAPE_CHARACTERS)
+        if options.escapes == "any" and not can_escape:
+            solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
+        any_escape = can_escape and options.escapes == "any"
+        key = (any_escape, options)
+        if key not in self._states:
+            if builder.is_empty and solver.is_free:
+                self._states[key] = _prebuilt(options).begin(builder)
+            else:
+                self._states[key] = CommonStates(builder, options, any_escape=any_escape)
+        return self._states[key]
 
     def _solver(self, asked: _Asked, schemas: Sequence[JsonSchema]) -> tuple[Solver, Demand]:
         """Return a solver for the values that all `schemas` (with `any_of`, one of them) allow, and its root demand."""

@@ -453,6 +453,8 @@ class PushdownRecognizer:
 
 def _check_tokens(pushdown: PushdownAutomaton, vocabulary: Vocabulary) -> None:
     """Raise ValueError if a token edge has a token that the model cannot generate."""
+    if not len(pushdown.token_edges):
+        return
     ends = np.array(vocabulary.eos_token_ids)
     first, last = pushdown.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
     if (last >= vocabulary.size).any() or (np.searchsorted(ends, first) != np.searchsorted(ends, last, "right")).any():

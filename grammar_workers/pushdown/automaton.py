@@ -281,7 +281,7 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
     if not guards or () in guards:
         return ()
     low, high = 0, 0
-    if any(guard[0][0] == code.SOME_CLEAR for guard in guards):
+    if code.SOME_CLEAR in {guard[0][0] for guard in guards}:
         for _, mask in (guard for guard in guards if guard != NEVER):
             low, high = low | mask[0], high | mask[1]
         return ((code.SOME_CLEAR, 0), (low, high))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.memo import memoized
+from grammar_workers.memo import fork, memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
@@ -80,7 +79,9 @@ class PushdownBuilder:
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
+        self._row_numbers: dict[bytes, int] = {}
         self._ops = array("i", [0] * code.INSTRUCTION_COLUMNS)
+        self._op_numbers: dict[_Op, int] = {}
         self._guards: list[Interval] = []
         self._returns = array("i")
         self._labels = 1
@@ -99,18 +100,26 @@ class PushdownBuilder:
         """
         budget_of(self.limits).spend(steps)
 
-    def saved(self) -> dict[str, Any]:
-        """Return a snapshot of the builder for `restore`: attribute name -> shallow copy of the value."""
-        return {name: value if value is self.limits else copy.copy(value) for name, value in vars(self).items()}
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing has been appended."""
+        return self.next_state == 2 and not self._rows
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Roll back the builder to an earlier state.
+    def saved(self) -> PushdownBuilder:
+        """Return a copy of the builder for `restore`."""
+        return fork(self)
+
+    def restore(self, saved: PushdownBuilder) -> None:
+        """Replace the contents of this builder by a copy of the contents of another one. The limits stay.
 
         Args:
-            saved: Snapshot from the method `saved`. A snapshot can be used only once.
+            saved: A builder, such as an earlier state of this one from the method `saved`. It is not changed.
         """
-        vars(self).clear()
-        vars(self).update(saved)
+        for name in vars(self).keys() - vars(saved).keys():
+            delattr(self, name)
+        for name, value in vars(fork(saved, limits=self.limits, _most_states=self._most_states)).items():
+            setattr(self, name, value)
+        self._check_states()
 
     # -- states --------------------------------------------------------------------------------------------------
 
@@ -216,6 +225,12 @@ class PushdownBuilder:
         """Return the number of the dense row (256 next states) of a state, or -1 if the state has none."""
         return self._states[state * code.STATE_COLUMNS + code.STATE_ROW]
 
+    def called_by(self, state: int) -> int | None:
+        """Return the first state of the rule that a state calls when it is entered. None if it calls no rule."""
+        first = self._states[state * code.STATE_COLUMNS + code.STATE_INSTRUCTION] * code.INSTRUCTION_COLUMNS
+        calls = self._ops[first + code.INSTRUCTION_MOVE] == code.CALL
+        return self._ops[first + code.INSTRUCTION_TARGET] if calls else None
+
     def token_edge(self, state: int, first: TokenId, last: TokenId, target: int) -> None:
         """Add a transition that reads a whole token by its ID. The bytes of the token are not read.
 
@@ -293,11 +308,12 @@ class PushdownBuilder:
         content = dense.tobytes()
         return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
 
-    @memoized
     def _row_of_bytes(self, content: bytes) -> int:
-        self._rows.append(content)
-        self.spend(_ROW_STEPS)
-        return len(self._rows) - 1
+        number = self._row_numbers.setdefault(content, len(self._rows))
+        if number == len(self._rows):
+            self._rows.append(content)
+            self.spend(_ROW_STEPS)
+        return number
 
     def row_targets(self, row: int) -> NDArray[np.int32]:
         """Return a copy of a dense row: the next state after each byte, -1 for none, int32 [256].
@@ -373,12 +389,15 @@ class PushdownBuilder:
             action, value = code.SET_BIT, set_bit
         return self._number_of((intervals, action, value, move, target, tuple(site), enter))
 
-    @memoized
     def _number_of(self, op: _Op) -> int:
+        known = self._op_numbers.get(op)
+        if known is not None:
+            return known
         guard, action, value, move, target, site, enter = op
         base = self._site(site) if move == code.CALL else 0
-        self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
-        return len(self._ops) // code.INSTRUCTION_COLUMNS - 1
+        number = self._op_numbers[op] = len(self._ops) // code.INSTRUCTION_COLUMNS
+        self._ops.extend((*(self._guard_span(guard) if guard else (0, 0)), action, value, move, target, base, enter))
+        return number
 
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = code.ENTER_AT_ZERO

@@ -20,7 +20,7 @@ from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.reached import sources_of
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.memo import memoized
+from grammar_workers.memo import fork, memoized
 from grammar_workers.pushdown import instructions as code
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -51,6 +51,10 @@ class StringLowering:
         self._builder = builder
         self._rows = StringMoves(builder)
         self.any_escape = any_escape
+
+    def fork(self, builder: PushdownBuilder) -> StringLowering:
+        """Return a copy that extends `builder`, to which the states of this object's builder have been copied."""
+        return fork(self, _builder=builder, _rows=fork(self._rows, _builder=builder))
 
     def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
         """Append states that read the language of an automaton as plain UTF-8 text.
@@ -173,6 +177,31 @@ class StringLowering:
         for label, guard in others:
             builder.note_label(label)
             state = builder.state(op=builder.otherwise(state, guard=guard), exit_label=label)
+        return state
+
+    def guarded(self, body: int, guard: Guard) -> int:
+        """Append a copy of the states that read any string, in which the counter must pass a guard.
+
+        Args:
+            body: State that `json_string` returned for the automaton of any text, without guards and with canonical
+                encodings only.
+            guard: Condition on the counter.
+
+        Returns:
+            The number of the first state.
+        """
+        builder = self._builder
+        row = builder.row_targets(builder.row_of(body))
+        state = builder.state()
+        self._rows.guard_of[state] = guard
+        # The other bytes lead to states that call a rule for the rest of a character, and to the end of the string.
+        for target in sorted({*row.tolist()} - {DEAD}):
+            rule = builder.called_by(target)
+            if target == body:
+                row[row == target] = state
+            elif rule is not None:
+                row[row == target] = builder.state(op=builder.call(rule, [state], guard=guard, enter=code.INHERIT))
+        builder.fill(state, row=builder.row(row), op=builder.op(guard=guard), loop=builder.loop())
         return state
 
     def rows_beside(self, automaton: Dfa, body: int, text: bytes) -> list[int]:
@@ -339,13 +368,13 @@ def _is_dense(automaton: Dfa, label: int | None, room: int) -> bool:
     The lengths of a state are those of its successors plus 1, and 0 if it accepts. The check is conservative: it
     compares only the minimum and maximum of the successors, and returns False if their intervals leave a wider gap.
     """
-    nearest, furthest = _ends(automaton, label)
-    for reached, targets in zip(nearest, automaton.successors, strict=True):
-        for begin, end in sorted((nearest[target], furthest[target]) for target in targets if nearest[target] >= 0):
-            if begin - reached > room:
-                return False
-            reached = max(reached, end + 1)
-    return True
+    # The last entry stands for the dead state -1. Successors that lead to no end have -1 and leave no gap.
+    nearest, furthest = (np.array([*ends, -1], np.int64) for ends in _ends(automaton, label))
+    moves = automaton.distinct_moves
+    order = np.argsort(nearest[moves], axis=1)
+    begins, ends = (np.take_along_axis(bound[moves], order, axis=1) for bound in (nearest, furthest))
+    reached = np.maximum.accumulate(np.column_stack([nearest[:-1], ends + 1]), axis=1)
+    return not bool((begins - reached[:, :-1] > room).any())
 
 
 def _fitting(automaton: Dfa, label: int | None, lengths: Interval) -> NDArray[np.bool_]:

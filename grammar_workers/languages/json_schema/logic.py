@@ -19,7 +19,14 @@ from typing import Any, TypeAlias
 
 from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
-from grammar_workers.languages.json_schema.assertions import ALL_TYPES, Assertion, FormulaId, JsonType, ObjectShape
+from grammar_workers.languages.json_schema.assertions import (
+    ALL_TYPES,
+    Assertion,
+    FormulaId,
+    IsInteger,
+    JsonType,
+    ObjectShape,
+)
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 
@@ -97,6 +104,17 @@ _JOINS = (AllOf, AnyOf)
 _TYPES = tuple(JsonType)
 
 
+# (types, formula about numbers): the formulas of the most frequent schemas. Every pool gives the numbers 2 and 3 to the
+# assertions of integers.
+_COMMON = [(ALL_TYPES, TRUE), (JsonType.STRING, TRUE), (JsonType.TRUE | JsonType.FALSE, TRUE)]
+_COMMON += [(JsonType.NUMBER, about_numbers) for about_numbers in (TRUE, 2, 3)]
+# The formulas of each type, as for `canonical` -> index in `_COMMON`.
+_COMMON_MEANINGS = {
+    tuple([(about if type_ is JsonType.NUMBER else TRUE) if types & type_ else FALSE for type_ in _TYPES]): index
+    for index, (types, about) in enumerate(_COMMON)
+}
+
+
 class FormulaPool:
     """Table of all formulas of a compilation. Each formula is stored once and identified by its number.
 
@@ -107,12 +125,15 @@ class FormulaPool:
 
     Attributes:
         hint: Likely reason, for the error message if no value satisfies the schema; "" for none.
+        common: Formulas of the most frequent schemas, such as `true` and `{"type": "string"}`.
+        common_of: Canonical formula (see `canonical`) -> index of the formula in `common` that has the same meaning.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.hint = ""
         self._budget = budget_of(limits)
         self._formulas: list[Formula] = []
+        self._negations: set[FormulaId] = set()
         # The constants have the numbers FALSE and TRUE.
         for types in (JsonType(0), ALL_TYPES):
             self.types(types)
@@ -122,6 +143,10 @@ class FormulaPool:
         self._schemas: dict[FormulaId, Noted] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
+        for by_spelling in (False, True):
+            self.atom(JsonType.NUMBER, IsInteger(by_spelling))
+        self.common = [self.all_of([self.types(types), about_numbers]) for types, about_numbers in _COMMON]
+        self.common_of: dict[FormulaId, int] = {TRUE: 0}
 
     def spend(self, steps: int) -> None:
         """Count steps of work.
@@ -226,7 +251,9 @@ class FormulaPool:
             return self.any_of(map(self.not_, formula.parts))
         if isinstance(formula, AnyOf):
             return self.all_of(map(self.not_, formula.parts))
-        return self._make(Not, part)
+        negation = self._make(Not, part)
+        self._negations.add(negation)
+        return negation
 
     def _joined(self, node: AllOf | AnyOf, parts: Iterable[FormulaId]) -> FormulaId:
         return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
@@ -238,7 +265,7 @@ class FormulaPool:
         flat: dict[FormulaId, None] = {}
         for part in parts:
             formula = self._formulas[part]
-            if isinstance(formula, kind):
+            if type(formula) is kind:
                 flat.update(dict.fromkeys(formula.parts))
             elif part != neutral:
                 flat[part] = None
@@ -247,10 +274,11 @@ class FormulaPool:
         self._budget.spend(6 + len(flat))
         if absorbing in flat:
             return absorbing
-        for part in flat:
-            formula = self._formulas[part]
-            if isinstance(formula, Not) and formula.part in flat:
-                return absorbing
+        if not self._negations.isdisjoint(flat):
+            for part in flat:
+                formula = self._formulas[part]
+                if type(formula) is Not and formula.part in flat:
+                    return absorbing
         return self._make(kind, tuple(flat))
 
     @memoized
@@ -281,7 +309,7 @@ class FormulaPool:
             # The operator `&` of flags would take as long as the rest of this call.
             result = TRUE if int.__and__(node.types, type_) else FALSE
         elif isinstance(node, Atom):
-            result = formula if node.type == type_ else TRUE
+            result = formula if node.type is type_ else TRUE
         elif isinstance(node, Reference):
             try:
                 result = self.resolve(self._definitions[node.location], type_)
@@ -295,7 +323,12 @@ class FormulaPool:
             self._budget.spend(4 * len(node.parts))
             parts = []
             for part in node.parts:
-                parts.append(self.resolve(part, type_))
+                # Most parts are atoms. To resolve them takes less time than to look them up.
+                inside = self._formulas[part]
+                if type(inside) is Atom:
+                    parts.append(part if inside.type is type_ else TRUE)
+                else:
+                    parts.append(self.resolve(part, type_))
                 # All alternatives are resolved: a cycle in one of them is an error even if another one is true.
                 if parts[-1] == FALSE and isinstance(node, AllOf):
                     break
@@ -309,7 +342,11 @@ class FormulaPool:
 
         The representative is the first of these formulas that was passed to this method.
         """
-        return self._meanings.setdefault(tuple([self.resolve(formula, type_) for type_ in _TYPES]), formula)
+        meaning = tuple([self.resolve(formula, type_) for type_ in _TYPES])
+        first = self._meanings.setdefault(meaning, formula)
+        if first == formula and meaning in _COMMON_MEANINGS:
+            self.common_of[formula] = _COMMON_MEANINGS[meaning]
+        return first
 
     def rewrite(self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId]) -> FormulaId:
         """Return `formula` (reduced to one JSON type) with literals replaced: each key of `changes` by its value."""
@@ -338,10 +375,13 @@ class FormulaPool:
             absorbing = FALSE if isinstance(node, AllOf) else TRUE
             parts = []
             for part in node.parts:
-                parts.append(self._rewrite(part, changes, known))
-                if parts[-1] == absorbing:
+                changed = changes.get(part)
+                if changed is None:
+                    changed = self._rewrite(part, changes, known)
+                parts.append(changed)
+                if changed == absorbing:
                     break
-            result = self._joined(node, parts)
+            result = absorbing if changed == absorbing else self._joined(node, parts)
         known[formula] = result
         return result
 

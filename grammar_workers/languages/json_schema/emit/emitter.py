@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import limits_at
-from grammar_workers.dfa.dfa import Dfa, literal_set
+from grammar_workers.dfa.dfa import literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.compilation import located
+from grammar_workers.languages.json_schema.emit.common import CommonStates
 from grammar_workers.languages.json_schema.emit.distinct import (
     check_items,
     check_labelled_items,
@@ -24,7 +25,6 @@ from grammar_workers.languages.json_schema.emit.distinct import (
     has_endless_names,
 )
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
-from grammar_workers.languages.json_schema.emit.numbers import number_moves
 from grammar_workers.languages.json_schema.emit.property_names import PropertyNameStates
 from grammar_workers.languages.json_schema.emit.property_order import (
     PropertyOrder,
@@ -32,7 +32,6 @@ from grammar_workers.languages.json_schema.emit.property_order import (
     declared_order,
     order_by_nodes,
 )
-from grammar_workers.languages.json_schema.emit.separators import Separators
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
@@ -42,15 +41,11 @@ from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
-from grammar_workers.memo import memoized
-from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
-from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
-from grammar_workers.pushdown.escapes import ESCAPE_CHARACTERS
+from grammar_workers.pushdown.builder import no_moves
 from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
 from grammar_workers.pushdown.spans import span_states
-from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import TextTrie
 
 # Maximum nesting depth of JSON values that a schema does not constrain.
@@ -69,21 +64,16 @@ class Emitter:
 
     Args:
         solver: The solver that has solved the root demand. A warning may be appended to its `notes`.
-        builder: The pushdown automaton to extend.
-        options: `escapes`, `whitespace` and `whitespace_limit` are read.
+        common: The states that all JSON values of the automaton share. Its builder is extended.
     """
 
-    def __init__(self, solver: Solver, builder: PushdownBuilder, options: GrammarOptions) -> None:
+    def __init__(self, solver: Solver, common: CommonStates) -> None:
         self._solver = solver
-        self._builder = builder
-        can_escape = solver.spelling.can_spell(ESCAPE_CHARACTERS)
-        if options.escapes == "any" and not can_escape:
-            solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
-        self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")
-        self._separators = Separators(builder, options)
-        # A free name has only its canonical serialization: with other escapes, it could equal a declared name.
-        plain = StringLowering(builder) if self._strings.any_escape else self._strings
-        self._names = PropertyNameStates(solver, builder, plain)
+        self._common = common
+        self._builder = common.builder
+        self._strings = common.strings
+        self._separators = common.separators
+        self._names = PropertyNameStates(solver, common)
         self._entries: dict[tuple[Demand, Labels, bool], int] = {}
         self._queue: list[tuple[Demand, Labels, bool]] = []
         # True while states are emitted for a part of a unique item: property names in it must not repeat.
@@ -120,14 +110,19 @@ class Emitter:
                 self._emit_demand(demand, labels)
         for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
-            row[ord("]")] = self._return(label, ())
+            row[ord("]")] = self._common.return_(label, ())
             self._builder.fill(state, row=self._builder.row(row))
         return entry
 
     # -- demands -----------------------------------------------------------------------------------------------------
 
     def _entry(self, demand: Demand, labels: Labels, *, distinct: bool = False) -> int:
-        key = (demand, labels, distinct or self._inside_distinct)
+        distinct = distinct or self._inside_distinct
+        if not distinct and labels == ((),) and self._common.values:
+            value = self._solver.common(demand)
+            if value is not None and value < len(self._common.values):
+                return self._common.values[value]
+        key = (demand, labels, distinct)
         known = self._entries.get(key)
         if known is None:
             known = self._entries[key] = self._builder.state()
@@ -155,7 +150,7 @@ class Emitter:
             if start is not None:
                 deep = [(0, MAX_FREE_DEPTH - 1)]
                 row[ord(symbol)] = self._builder.state(op=self._builder.goto(start, guard=deep)) if free else start
-        self._builder.fill(self._entry(demand, labels), row=self._builder.row(row))
+        self._builder.fill(self._entries[demand, labels, self._inside_distinct], row=self._builder.row(row))
 
     def _call(
         self,
@@ -182,10 +177,6 @@ class Emitter:
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
         return self._builder.call(entry, site, enter=enter)
 
-    @memoized
-    def _return(self, label: int, guard: Guard) -> int:
-        return self._builder.state(op=self._builder.return_(label, guard=guard))
-
     # -- scalars ---------------------------------------------------------------------------------------------------
 
     def _string(self, language: TextLanguage) -> int | None:
@@ -195,7 +186,7 @@ class Emitter:
             return TextTrie(self._builder, self._builder.return_).add(sorted(entries)) if entries else None
         if language.spans is not None:
             guard = () if language.span_lengths == (0, UNBOUNDED) else (language.span_lengths,)
-            return span_states(self._builder, language.spans, self._return(0, guard), language.span_lengths)
+            return span_states(self._builder, language.spans, self._common.return_(0, guard), language.span_lengths)
         automaton = language.automaton
         if automaton is None or automaton.is_empty:
             return None
@@ -203,7 +194,7 @@ class Emitter:
             lengths = [language.lengths(label) for label in range(1, len(language.numbers) + 1)]
             by_label = [tuple((number - 1, guard) for number, guard in one.items()) for one in lengths]
             return self._strings.counted_json_string(automaton, *by_label)
-        closed = [self._return(label - 1, ()) if label else -1 for label in automaton.accepting]
+        closed = [self._common.return_(label - 1, ()) if label else -1 for label in automaton.accepting]
         return self._strings.json_string(automaton, tuple(closed))
 
     def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
@@ -213,12 +204,8 @@ class Emitter:
             automaton = literal_set(language.texts)
         if automaton is None or automaton.is_empty:
             return
-        moves = self._number_moves(automaton)
+        moves = self._common.number_moves(automaton)
         np.copyto(row, moves, where=moves >= 0)
-
-    @memoized
-    def _number_moves(self, automaton: Dfa) -> NDArray[np.int32]:
-        return number_moves(self._builder, automaton)
 
     def _container(self, demand: Demand, container: Arrays | Objects | None, labels: Labels) -> int | None:
         """Return the state after `[` or `{`; None if there is no array or object with one of `labels`."""
@@ -247,7 +234,7 @@ class Emitter:
             endless = has_endless_items(self._solver, plain, longest)
         counted = plain.minimum > 0 or longest is not None
         cap = plain.minimum if longest is None else longest
-        end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
+        end = self._common.return_(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
         if longest == 0:
             return self._separators.gap(builder.state(row=builder.row({ord("]"): end})))
         more: Guard = () if longest is None else ((0, longest - 1),)
@@ -299,12 +286,12 @@ class Emitter:
         for node, state in after.items():
             row = {}
             if node in closings:
-                row[ord("]")] = self._return(closings[node][0], ())
+                row[ord("]")] = self._common.return_(closings[node][0], ())
             if node in edges:
                 row[ord(",")] = self._separators.comma(call(node))
             builder.fill(state, row=builder.row(row))
         start = container.start
-        end = self._return(closings[start][0], ()) if start in closings else None
+        end = self._common.return_(closings[start][0], ()) if start in closings else None
         if start in edges:
             return self._separators.gap(self._builder.state(op=call(start, end)))
         assert end is not None
@@ -330,7 +317,7 @@ class Emitter:
             for part, child in children.items()
             if solver.satisfiable(child)
         }
-        row, start = self._object_rows(container, calls, order, {ord("}"): self._return(label, order.complete)})
+        row, start = self._object_rows(container, calls, order, {ord("}"): self._common.return_(label, order.complete)})
         builder.fill(after, row=builder.row(row))
         return self._separators.gap(builder.state(row=builder.row(start)))
 
@@ -380,7 +367,7 @@ class Emitter:
                 order = any_order(exists, [ending.parts for ending in endings], container.advised(node))
             else:
                 order = order_by_nodes(exists, run.last, has_runs=has_runs)
-            closing = {ord("}"): self._return(label, order.complete)} if endings else {}
+            closing = {ord("}"): self._common.return_(label, order.complete)} if endings else {}
             row, start_row = self._object_rows(container, calls, order, closing)
             builder.fill(after[node], row=builder.row(row))
             if node == container.start:

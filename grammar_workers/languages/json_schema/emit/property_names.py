@@ -11,15 +11,15 @@ import functools
 from collections.abc import Hashable, Sequence
 
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, relabel, restrict
+from grammar_workers.languages.json_schema.emit.common import CommonStates
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.memo import memoized
 from grammar_workers.pushdown.automaton import NEVER, Guard, union_guards
-from grammar_workers.pushdown.builder import Beside, PushdownBuilder
+from grammar_workers.pushdown.builder import Beside
 from grammar_workers.pushdown.json_text import encode_string_body
-from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import TextTrie
 
 
@@ -43,14 +43,14 @@ class PropertyNameStates:
 
     Args:
         solver: Decides which names are permitted and can be encoded by the vocabulary.
-        builder: The pushdown automaton to extend.
-        strings: Writes the states of undeclared names.
+        common: The states that all JSON values of the automaton share. Its builder is extended.
     """
 
-    def __init__(self, solver: Solver, builder: PushdownBuilder, strings: StringLowering) -> None:
+    def __init__(self, solver: Solver, common: CommonStates) -> None:
         self._solver = solver
-        self._builder = builder
-        self._strings = strings
+        self._common = common
+        self._builder = common.builder
+        self._strings = common.names
         self._trees: dict[tuple[tuple[str, ...], Guard], _Tree] = {}
 
     def emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
@@ -96,7 +96,7 @@ class PropertyNameStates:
         guarded = list(tree.numbers)
 
         def guard(numbers: Sequence[int]) -> int:
-            parts = [free, *(guarded[number][1] for number in numbers)]
+            parts = [free, *[guarded[number][1] for number in numbers]]
             return 0 if () in parts else builder.op(guard=union_guards(parts))
 
         def end_op(number: int) -> int:
@@ -114,12 +114,16 @@ class PropertyNameStates:
             free name, or none inside a character or an escape.
         """
         outside = self._builder.row_of(body)
-        # If the vocabulary cannot encode every character, a free name is not a free string.
-        loop = self._builder.loop(base=body) if self._any_name == ANY_TEXT else 0
+        loop = self._loop_like(body)
         if name.isascii() and b"\\" not in name:
             return [(outside, loop)] * len(name)
         rows = self._strings.rows_beside(self._any_name, body, name)
         return [(row, loop if row == outside else 0) for row in rows]
+
+    @memoized
+    def _loop_like(self, body: int) -> int:
+        # If the vocabulary cannot encode every character, a free name is not a free string.
+        return self._builder.loop(base=body) if self._any_name == ANY_TEXT else 0
 
     @memoized
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
@@ -143,7 +147,7 @@ class PropertyNameStates:
         usable = restrict(usable, self._solver.spelling.writable)
         if usable.is_empty:
             return None
-        closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
+        closed = [self._common.return_(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
         reachable = [
             union_guards([guards[label - 1] for label in labels]) if all(guards[i - 1] for i in labels) else ()
             for labels in usable.reachable_labels
@@ -152,13 +156,11 @@ class PropertyNameStates:
 
     @memoized
     def _free_key(self, guard: Guard) -> int:
-        return self._strings.json_string(self._any_name, (self._return(0, ()),), (guard,))
+        if guard and self._any_name == ANY_TEXT:
+            return self._strings.guarded(self._free_key(()), guard)
+        return self._strings.json_string(self._any_name, (self._common.return_(0, ()),), (guard,))
 
     @functools.cached_property
     def _any_name(self) -> Dfa:
         language = self._solver.strings(Demand(TRUE))
         return ANY_TEXT if language.automaton is None else language.automaton
-
-    @memoized
-    def _return(self, label: int, guard: Guard) -> int:
-        return self._builder.state(op=self._builder.return_(label, guard=guard))

@@ -280,6 +280,8 @@ class DerivativeGraph:
                 c.
         """
         assert self._conjunction is not None
+        if len(self._conjunction) == 1:
+            return self._asked(self._conjunction[0], part)
         return self.pool.all_of([self._asked(atom, part) for atom in self._conjunction])
 
     def _move(self, node: Node, part: int, entry: int, counts: Counts) -> Move | None:

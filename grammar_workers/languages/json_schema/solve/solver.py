@@ -33,7 +33,7 @@ from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.sizes import Size, size_of
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
-from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
+from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage
 from grammar_workers.memo import memoized
 from grammar_workers.options import GrammarOptions, Limits
 
@@ -98,6 +98,8 @@ class Solver:
         self.spelling = Spelling(spellable)
         self.string_languages = Strings(pool, limits, self.spelling, permitted)
         self.number_languages = Numbers(pool, limits, self.spelling)
+        # True if texts are not restricted: every text of the constants, and every string, can be generated.
+        self.is_free = spellable is None and permitted is None and constants is JSON_CONSTANTS
         self._steps = 0
         self._begin()
 
@@ -111,6 +113,14 @@ class Solver:
         self._depth = 0
         self._objects: dict[Demand, Objects | None] = {}
         self._explored: dict[DerivativeGraph, Exploration] = {}
+
+    def common(self, demand: Demand) -> int | None:
+        """Return the index of a demand in `FormulaPool.common`. None if it is not there, or if texts are restricted.
+
+        Args:
+            demand: A formula that a value must satisfy, with formulas to test.
+        """
+        return self.pool.common_of.get(demand.formula) if self.is_free and not demand.questions else None
 
     def labels(self, demand: Demand) -> Set[Label]:
         """Return the labels (truth values of the tested formulas) of the values of a demand. Empty if it has no value.
@@ -301,7 +311,9 @@ class Solver:
     def _ask(self, user: Demand, demand: Demand) -> set[Label]:
         self._spend(4)
         known = self._labels.get(demand)
-        if known is None:
+        if known is None and self.common(demand) is not None:
+            known = self._labels[demand] = {()}
+        elif known is None:
             known = self._labels[demand] = set()
             # Children first, as far as the stack allows: `user` is then evaluated once, not after each of them.
             if self._depth < _MAX_DEPTH:
@@ -323,6 +335,8 @@ class Solver:
 
     def _resolved(self, demand: Demand, type_: JsonType) -> tuple[FormulaId, ...]:
         resolve = self.pool.resolve
+        if not demand.questions:
+            return (resolve(demand.formula, type_),)
         return (resolve(demand.formula, type_), *[resolve(formula, type_) for formula in demand.questions])
 
     @memoized
@@ -349,8 +363,11 @@ class Solver:
             demand: A formula that a value must satisfy, with formulas to test. A label has the truth values of the
                 tested ones.
         """
+        formulas = self._resolved(demand, JsonType.STRING)
+        if formulas[0] == FALSE:
+            return EMPTY
         with located(self.pool.pattern_pointer(demand.formula)):
-            return self.string_languages.language(self._resolved(demand, JsonType.STRING))
+            return self.string_languages.language(formulas)
 
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:
