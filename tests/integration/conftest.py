@@ -48,6 +48,13 @@ TWO_OF_EACH = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The start of a server counts as a part of the first test, and takes minutes on a busy machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(START_DEADLINE_S + 300))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

@@ -22,7 +22,7 @@ import yaml
 from deployments.shipped import REPOSITORY
 from tests.redis_server import free_port
 
-START_DEADLINE_S = 240
+START_DEADLINE_S = 900
 METRICS_DEADLINE_S = 120
 LAUNCHER = "deployments.local.launcher"
 
