@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import pickle
 import threading
 import time
@@ -81,12 +82,14 @@ def test_the_call_that_has_grown_most_ends(
 def test_what_grows_without_end_is_ended() -> None:
     guard = MemoryGuard()
     guard.start(100)
-    kept = []
+    kept: list[mmap.mmap] = []
 
     def grow() -> None:
         while True:  # not for ever: the guard's thread may have to wait for the processor
             if len(kept) < 400:
-                kept.append(bytearray(MIB))
+                # Mapped pages are new. Objects may get memory that the process has already.
+                kept.append(mmap.mmap(-1, MIB))
+                kept[-1].write(bytes(MIB))
             else:
                 time.sleep(0.001)
 
