@@ -78,6 +78,7 @@ def test_a_refusal_says_what_to_change_and_its_place_once(specification: dict[st
             (name, None)
             for name in ("note", "when", "count", "x-maxLength", "_format", "example", "nullable", "discriminator")
         ),
+        *((name, None) for name in ("menu", "mites")),  # the letters of `enum` and `items`
         *((name, None) for name in ("definition", "defs", "xml", "externalDocs", "maxLength", "readonly", "tag")),
     ],
 )

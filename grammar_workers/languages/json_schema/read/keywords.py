@@ -98,14 +98,15 @@ KEYWORDS = {
 NEAR_KEYWORDS = NearNames(name for name, keyword in KEYWORDS.items() if keyword.asserts)
 # Length of the shortest keyword of which a name that differs by one letter is a misspelling.
 #
-# Shorter keywords are similar to common names: `note`, `when` and `count`. No common name has the same letters.
+# Shorter keywords are similar to common names: `note`, `when` and `count`. Swapped letters are a sign only if
+# they are adjacent: `menu` has the letters of `enum`.
 _SHORTEST_MISSPELT = 6
 
 
 def misspelt(name: str) -> str | None:
     """Return the keyword that an unknown name in a schema probably misspells. None if no keyword is similar.
 
-    A similar keyword differs from the name in case and underscores, by one letter, or by the order of two letters.
+    A similar keyword differs from the name in case and underscores, by one letter, or by two swapped adjacent letters.
     Annotations and keywords of the vocabulary `core` are not considered.
 
     Args:
@@ -116,9 +117,14 @@ def misspelt(name: str) -> str | None:
         return None
     near = NEAR_KEYWORDS.find(name) if name.replace("_", "").isalpha() and name not in KEYWORDS else None
     alike = near is not None and near.casefold() == name.casefold().replace("_", "")
-    swapped = near is not None and sorted(near.casefold()) == sorted(name.casefold())
+    swapped = near is not None and _has_swapped_letters(name.casefold(), near.casefold())
     certain = alike or swapped or (near is not None and len(near) >= _SHORTEST_MISSPELT and "_" not in name)
     return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
+
+
+def _has_swapped_letters(name: str, near: str) -> bool:
+    """Return whether two near names differ only by two swapped adjacent letters."""
+    return sorted(name) == sorted(near) and sum(one != other for one, other in zip(name, near, strict=True)) == 2
 
 
 def schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str | int, ...], Any]]:
