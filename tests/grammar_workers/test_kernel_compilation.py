@@ -152,8 +152,11 @@ def test_another_process_that_compiles_is_waited_for(quick_shares: Path, monkeyp
     assert list(second) == [(3, 3)], "what the first one has compiled is not compiled again"
 
 
-def test_a_cache_that_cannot_be_written_to_is_no_error(quick_shares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/none")
+@pytest.mark.parametrize("folder", ["/proc/none", f"/{'too long' * 99}"])  # no such folder, and no answer about it
+def test_a_cache_that_cannot_be_written_to_is_no_error(
+    quick_shares: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", folder)
     assert len(list(compile_all.compile_kernels())) == 1
 
 

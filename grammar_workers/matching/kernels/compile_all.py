@@ -75,7 +75,7 @@ def compile_kernels() -> Generator[Progress, None, None]:
     Yields:
         The progress, immediately and then several times a second. Nothing if all kernels exist already.
     """
-    if any((each / COMPLETE).exists() for each in kernel_folders()):
+    if any(os.path.exists(each / COMPLETE) for each in kernel_folders()):  # False also for a folder of another user
         return
     folder = kernel_folders()[0]
     marker = folder / COMPLETE
