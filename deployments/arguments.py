@@ -205,7 +205,7 @@ class ReplicaArguments(Scale):
         return options
 
 
-class AppArguments(RenamedFields):
+class AppArguments(RenamedFields, hide_input_in_errors=True):  # the URL of the store may have a password
     """Arguments of one Turnstile application, which serves one model: `args` of a Ray Serve config file."""
 
     model: str

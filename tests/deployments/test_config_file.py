@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
-from deployments.arguments import CompilerArguments
+from deployments.arguments import AppArguments, CompilerArguments
 from deployments.config_file import ConfigError, checked_config, load_config
 from deployments.shipped import REPOSITORY
 from grammar_workers.keys import parse_specification
@@ -111,3 +112,13 @@ def test_precompiled_grammars_reach_the_tiers_as_they_are() -> None:
     arguments = CompilerArguments.model_validate({"precompile": specifications})
     again = [parse_specification(plain) for plain in arguments.plain_precompile()]
     assert again == arguments.precompile == [parse_specification(plain) for plain in specifications]
+
+
+@pytest.mark.parametrize(
+    "change", [{"store": "redis://:secret@host:port/0"}, {"replica": {"engine": {"device": "gpu"}}}]
+)
+def test_no_error_repeats_the_password_of_the_store(change: dict[str, Any]) -> None:
+    """Serve writes the error of pydantic to its log."""
+    with pytest.raises(ValidationError) as caught:
+        AppArguments.model_validate({"model": "m", "store": "redis://:secret@host/0", **change})
+    assert "secret" not in str(caught.value)
