@@ -149,6 +149,13 @@ def test_deadlines(quick: HAProxy) -> None:
     error(answers["half of a long body"], 400)
 
 
+def test_each_deadline_is_the_one_of_the_settings(tmp_path: Path) -> None:
+    text = HAProxy(tmp_path / "node", [], Settings()).written_by_serve()
+    lines = hardened(text, Settings(header_s=1.5, body_s=2.5, client_s=3.5), tmp_path).splitlines()
+    for line in ("timeout http-request 1500ms", "http-request wait-for-body time 2500ms", "timeout client 3500ms"):
+        assert f"    {line}" in lines
+
+
 @pytest.mark.parametrize("part", [b"", frame(0, 0, 1, b"a"), frame(0, 0, 1, b""), frame(6, 0, 0, b"a ping..")])
 def test_a_body_of_http_2_bit_by_bit(quick: HAProxy, part: bytes) -> None:
     """It has one deadline; the connection may go on with other requests."""
