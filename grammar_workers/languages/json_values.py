@@ -178,6 +178,8 @@ class JsonValues:
             return self._emitted(asked)
         except LimitExceededError as error:
             self._compilation.builder.restore(saved)
+            # They may refer to states that have just been removed.
+            self._states.clear()
             self._compilation.notes[:], self._compilation.unenforced, self._compilation.doubt = told
             declared = asked.options.model_copy(update={"property_order": "declared"})
             # A separate budget, because the first attempt may have used all of the other.
@@ -218,9 +220,6 @@ class JsonValues:
     def _common(self, solver: Solver, options: GrammarOptions) -> CommonStates:
         """Return the states that the JSON values with these options share."""
         builder = self._compilation.builder
-        if builder.is_empty:
-            # A builder that has been restored is empty again.
-            self._states.clear()
         can_escape = solver.spelling.can_spell(ESCAPE_CHARACTERS)
         if options.escapes == "any" and not can_escape:
             solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")

@@ -110,6 +110,30 @@ def test_undeclared_names_follow_required_ones_only(name: str) -> None:
     assert state_after(fsm, f"{{{written}".encode()[:3]) == -1
 
 
+def test_a_value_uses_no_states_of_a_rejected_attempt() -> None:
+    # In any order, the second value has more than 1000 states, and then shares none with the third value.
+    text = {"type": "string", "pattern": "^[a-c]+x$"}
+    names = [letter * 60 for letter in "defghi"]
+    objects = [
+        {
+            "properties": {name: text if name == required else {"type": "integer"} for name in names},
+            "required": [required],
+            "additionalProperties": False,
+        }
+        for required in names
+    ]
+    contents = [{"type": "integer"}, {"anyOf": [text, *({"type": "object"} | each for each in objects)]}, text]
+    tags = [
+        {"type": "tag", "begin": f"<{number}>", "content": {"type": "json_schema", "json_schema": schema}, "end": ";"}
+        for number, schema in enumerate(contents)
+    ]
+    specification = {"type": "structural_tag", "format": {"type": "sequence", "elements": tags}}
+    options, limits = GrammarOptions(property_order="any"), Limits(max_states=1000)
+    fsm = compile_grammar(specification, bytes_vocabulary(), options=options, limits=limits)
+    assert fsm.notes[0].startswith("objects keep the declared order: the automaton has more than 1000 states")
+    assert fsm.is_terminal(state_after(fsm, b'<0>1;<1>"ax";<2>"abx";'))
+
+
 def state_after(fsm: TokenFSM, text: bytes) -> int:
     state = fsm.initial_state
     for byte in text:
