@@ -17,6 +17,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -46,7 +47,7 @@ _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
 _MAX_PAYLOAD_BYTES = 1 << 30
-_TOKEN_BITS = 32
+_STATE_BITS = 32
 _RECOGNIZERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, DistinctRecognizer, CfgRecognizer)}
 
 
@@ -94,7 +95,7 @@ class TokenFSM:
         self._ids: dict[Configuration, StateId] = {}
         self._row_of: list[int] = [0]
         self._row_of_class: dict[int, int] = {}
-        # State and token, as one integer -> next state. A dictionary for each state would be one more object
+        # Token and state, as one integer -> next state. A dictionary for each state would be one more object
         # whose creation may start the garbage collector.
         self._next: dict[int, StateId] = {}
         self._terminal: list[bool] = [True]
@@ -147,7 +148,8 @@ class TokenFSM:
         """
         if state < 0:
             return NO_STATE
-        known = self._next.get(state << _TOKEN_BITS | token_id)
+        # An int32 of NumPy would overflow. The token is above the state, because any integer may be passed as token.
+        known = self._next.get(index(token_id) << _STATE_BITS | index(state))
         return self._advance(state, token_id) if known is None else known
 
     def is_terminal(self, state: StateId) -> bool:
@@ -493,7 +495,7 @@ class TokenFSM:
             if reached is None:
                 return NO_STATE
             target = self._visit(*reached)
-            self._next[state << _TOKEN_BITS | token_id] = target
+            self._next[index(token_id) << _STATE_BITS | index(state)] = target
             return target
 
     def _look_up(self, configuration: Configuration) -> StateId:

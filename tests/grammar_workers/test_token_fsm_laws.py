@@ -102,6 +102,26 @@ def test_forbidden_and_finished_states_allow_nothing(specification: dict[str, An
         fsm.shortest_completion(-1)
 
 
+@pytest.mark.parametrize("integer", [np.int32, np.int64, np.uint32])
+def test_numbers_of_numpy_name_the_same_transitions(integer: Callable[[int], int]) -> None:
+    fsm = compile_grammar({"type": "regex", "pattern": "(ab|ba)+"}, bytes_vocabulary())
+    for tokens in ([97, 98, 97], [97, 97], [98, 98], [98, 97, 98]):
+        for _ in range(2):  # the second time, the transitions are known
+            named = state = fsm.initial_state
+            for token in tokens:
+                named, state = fsm.next_state(integer(named), integer(token)), fsm.next_state(state, token)
+                assert named == state
+
+
+def test_no_other_integer_names_a_transition() -> None:
+    fsm = compile_grammar({"type": "regex", "pattern": "(ab|ba)+"}, bytes_vocabulary())
+    state = fsm.next_state(fsm.initial_state, 97)
+    for high in range(-4, 5):
+        if high:
+            assert fsm.next_state(fsm.end_state, (high << 32) + 97) == -1
+            assert fsm.next_state(state, (high << 32) + 97) == -1
+
+
 @settings(PROPERTY, max_examples=40)
 @given(specification=SPECIFICATIONS, make=small_vocabularies, rng=seeds, limit=st.integers(0, 20))
 def test_forced_tokens_are_what_the_masks_leave(
