@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_numbers_of_numpy_name_the_same_transitions(integer: Callable[[int], int
             for token in tokens:
                 named, state = fsm.next_state(integer(named), integer(token)), fsm.next_state(state, token)
                 assert named == state
+
+
+def test_the_memory_of_transitions_counts() -> None:
+    fsm = compile_grammar({"type": "regex", "pattern": ".{2,}"}, tekken_vocabulary())
+    tokens = sorted(fsm.allowed_tokens(fsm.initial_state))[:4000]
+    tracemalloc.start()
+    before = fsm.nbytes
+    reached = {fsm.next_state(fsm.initial_state, token) for token in tokens}
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reached) < 100
+    assert 0.5 * used < fsm.nbytes - before < 2 * used
 
 
 def test_no_other_integer_names_a_transition() -> None:
