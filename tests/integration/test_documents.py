@@ -41,6 +41,7 @@ NOT_RUN_HERE = {
     "server=$(pgrep": "prints the processes of a server that make serve has started",
     "TURNSTILE_VLLM=1 vllm serve": "needs vLLM: tests/vllm/test_serve.py",
     "make serve CONFIG=configs/gpu.yaml": "needs a GPU and a model hub: tests/deployments/test_config_file.py reads it",
+    "python -m grammar_workers.ship_kernels": "writes into the package: test_kernel_compilation.py runs it in a copy",
     "serve deploy": "needs a cluster",
     "kind create cluster": "needs Docker and a cluster: tests/k8s builds what it applies",
 }
