@@ -17,7 +17,7 @@ from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from grammar_workers import compile_grammar
 from tests.deployments.fakes import FakeCompiler, FakeReplica
-from tests.deployments.tool_calls import generated, vocabulary
+from tests.deployments.tool_calls import generated, read, vocabulary
 
 pytestmark = pytest.mark.anyio
 
@@ -52,18 +52,6 @@ def judged(name: str, content: str, calls: list[tuple[str, str]]) -> None:
         assert re.fullmatch(REGEX, content), content
     else:
         jsonschema.validate(json.loads(content), PERSON if name == "schema" else LIST)
-
-
-def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
-    content, calls = "", []
-    for delta in (*(delta for piece in pieces for delta in parser.feed(piece)), *parser.finish(cut=False)):
-        content += delta.get("content", "")
-        for call in delta.get("tool_calls", ()):
-            if "id" in call:
-                calls.append((call["function"]["name"], ""))
-            else:
-                calls[-1] = (calls[-1][0], calls[-1][1] + call["function"]["arguments"])
-    return content, calls
 
 
 @pytest.mark.parametrize("special", [False, True])

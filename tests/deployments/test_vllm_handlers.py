@@ -1,4 +1,4 @@
-"""What the plugin logs about a vLLM that lacks what it wraps, without vLLM."""
+"""Warnings of the plugin about a vLLM that lacks the handlers that it wraps. vLLM is not needed."""
 
 from __future__ import annotations
 

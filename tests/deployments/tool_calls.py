@@ -97,7 +97,11 @@ def called(
     tool_format: ToolFormat, pieces: Iterable[str], schemas: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[str, list[tuple[str, str]]]:
     """Content, and (name, arguments) of each call of functions with such schemas, of a text that comes in pieces."""
-    parser = ToolCallParser(tool_format, 0, schemas=schemas)
+    return read(ToolCallParser(tool_format, 0, schemas=schemas), pieces)
+
+
+def read(parser: ToolCallParser, pieces: Iterable[str]) -> tuple[str, list[tuple[str, str]]]:
+    """Content, and (name, arguments) of each call, that a parser finds in a text that comes in pieces."""
     content, calls = "", []
     for delta in (*(delta for piece in pieces for delta in parser.feed(piece)), *parser.finish(cut=False)):
         content += delta.get("content", "")

@@ -28,7 +28,7 @@ from tests.grammar_workers.compile_jobs import server_pid, worker_pids
 
 TARGET = "tests.grammar_workers.compile_jobs:load"
 GUARD_S = 200
-"""What takes longer never comes: at the lowest priority, a busy machine runs nothing for long."""
+"""Seconds after which a test fails. It is long, because a busy machine may not run a process of low priority."""
 PROGRAM = """
 import sys
 from grammar_workers.service.pool import CompilePool

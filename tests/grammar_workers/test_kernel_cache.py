@@ -72,7 +72,7 @@ def add(x: int) -> int:
 
 
 def is_loaded() -> bool:
-    """Whether a kernel comes from a folder. If not, it is compiled. It must be right in both cases."""
+    """Return True if a kernel is loaded from a folder, False if it is compiled. Check its result in both cases."""
     kernel = compiled_for((numba.int64,), **OPTIONS)(add)
     assert kernel(1) == 2
     return bool(sum(kernel.stats.cache_hits.values()))

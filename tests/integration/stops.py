@@ -48,7 +48,7 @@ class Stop:
     last_words: str = ""
 
     def wrong(self, *, code: int = 0, graceful_shutdown_timeout_s: float = 10.0, late_s: float = 30.0) -> list[str]:
-        """What is not as it should be. The end may be `late_s` behind the deadlines."""
+        """Return the faults of this stop. The server may end up to `late_s` seconds after the deadlines."""
         allowed = {"whole", "503", "refused"} | ({"cut"} if code else set())
         found = [f"{count} answers: {kind}" for kind, count in self.answers.items() if kind not in allowed]
         found += [f"exit code {self.code}: {self.last_words}"] * (self.code != code)

@@ -171,7 +171,7 @@ def haproxy(folder: Path, settings: Settings, *routers: int, fallback: int | Non
 
 
 def talk(port: int, *parts: bytes, again: bytes = b"", pause_s: float = 0.0) -> bytes:
-    """What comes back until the connection closes for what is sent: the parts, then `again` without end, if any."""
+    """Send the parts, then `again` repeatedly if not empty. Return the bytes received until the connection closes."""
     answer = b""
     with socket.create_connection(("127.0.0.1", port), timeout=200) as connection:
         try:
