@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -31,10 +32,18 @@ LONGEST_TURN_S = 1.0
 # Maximum number of waiting grammars per tenant, in one router.
 MOST_WAITING = 1024
 
+# Expected wait in seconds above which a grammar is rejected while other tenants are active. So the client learns at
+# once when to try again.
+LONGEST_WAIT_S = 10.0
+# Maximum value of the header `Retry-After` of such a rejection, in seconds. OpenAI's clients ignore larger values.
+LONGEST_RETRY_S = 60.0
+# Weight of the latest time between two admissions in the moving average from which the wait is estimated.
+_LATEST = 0.2
+
 # Pause after an admission of a tenant with a long queue while other tenants are active, as multiples of the duration
 # of the admission. The pause lasts at least `PAUSE`, and at most `LONGEST_PAUSE` while another tenant waits for a first
 # token.
-PAUSE, LONGEST_PAUSE = 4.0, 15.0
+PAUSE, LONGEST_PAUSE = 1.0, 4.0
 
 # Number of waiting grammars above which the queue of a tenant is long. Grammars of a long queue get only the time that
 # other tenants leave.
@@ -61,13 +70,28 @@ def _size(answer: bytes) -> int:
 
 
 class _Line:
-    """Queue of one tenant, first come, first served. `users` counts requests that are admitted or waiting."""
+    """Queue of one tenant, first come, first served.
+
+    Attributes:
+        users: Number of requests that are admitted or waiting.
+        waiting: Number of waiting requests.
+        interval_s: Average time in seconds between two admissions while others wait; 0 as long as it is unknown.
+    """
 
     def __init__(self, at_once: int) -> None:
         self.turns = asyncio.Semaphore(at_once)
         self.among_others = asyncio.Semaphore((at_once + 1) // 2)
         self.users = 0
         self.waiting = 0
+        self.interval_s = 0.0
+        self._admitted = math.inf  # time of the last admission
+
+    def admitted(self, came: float, now: float) -> None:
+        """Measure the time between two admissions, if the later request waited all of this time."""
+        if came <= self._admitted <= now:
+            latest = now - self._admitted
+            self.interval_s = self.interval_s + _LATEST * (latest - self.interval_s) if self.interval_s else latest
+        self._admitted = now
 
     @property
     def is_long(self) -> bool:
@@ -94,9 +118,8 @@ class NewGrammars:
     at a time. While other tenants are active, the tenant may have only half as many (rounded up).
 
     While other tenants are active, a tenant with more than 8 waiting grammars (`LONG_LINE`) pauses after each
-    admission. The pause lasts 4 times as long as the admission (`PAUSE`). If another tenant then waits for a first
-    token, the pause is extended to at most 15 times the admission (`LONGEST_PAUSE`). An object must be used in one
-    event loop only.
+    admission. The pause lasts as long as the admission (`PAUSE`). If another tenant then waits for a first token, the
+    pause is extended to at most 4 times the admission (`LONGEST_PAUSE`). An object must be used in one event loop only.
 
     Args:
         at_once: Maximum number of admissions of a tenant at a time, in this router.
@@ -189,14 +212,18 @@ class NewGrammars:
                 self._active[tenant] = True
 
     @contextlib.asynccontextmanager
-    async def turn(self, tenant: str, key: str | None, at_once: int | None = None) -> AsyncIterator[None]:
+    async def turn(
+        self, tenant: str, key: str | None, at_once: int | None = None, left_s: float | None = None
+    ) -> AsyncIterator[None]:
         """Return a context that waits for an admission (permission to compile a grammar), and holds it in its block.
 
         The caller ends the block when the first token of the response has arrived. The admission ends earlier if the
         grammar becomes ready (`learn`), or after one second (`LONGEST_TURN_S`). The block starts without an admission
         if the request has no grammar, if the grammar is cached, or if another request has an admission for the grammar.
 
-        `ApiError` 429 is raised if 1024 grammars (`MOST_WAITING`) of the tenant already wait in this router.
+        `ApiError` 429 is raised at once if 1024 grammars (`MOST_WAITING`) of the tenant already wait in this router, or
+        if the grammar would wait too long: longer than `left_s`, or, while other tenants are active, longer than 10
+        seconds (`LONGEST_WAIT_S`). The wait is estimated from earlier admissions of the tenant.
 
         Args:
             tenant: Name of the tenant (client).
@@ -204,6 +231,7 @@ class NewGrammars:
             at_once: The tenant's own limit on admissions at a time, in all routers together. This router enforces the
                 limit divided by the number of routers, at least 1, in addition to the limit of the constructor. None:
                 only the limit of the constructor applies.
+            left_s: Seconds until the request's deadline. None: no deadline.
         """
         self._active[tenant] = True
         if key is None or key in self._known or key in self._under_way:
@@ -214,8 +242,10 @@ class NewGrammars:
         line = self._lines.setdefault(tenant, _Line(most))
         line.users += 1
         try:
+            self._check_wait(line, tenant, left_s)
             came = asyncio.get_running_loop().time()
             turn = _Turn(tenant, line, await self._wait(line, tenant))
+            line.admitted(came, turn.began)
             for histogram in self._waits:
                 histogram.observe(turn.began - came)
             if key in self._known or self._under_way.setdefault(key, turn) is not turn:
@@ -232,10 +262,18 @@ class NewGrammars:
             if not line.users:
                 del self._lines[tenant]
 
+    def _check_wait(self, line: _Line, tenant: str, left_s: float | None) -> None:
+        """Raise `ApiError` 429 if the queue of the tenant is full, or if the next request would wait too long in it."""
+        longest_s = math.inf if left_s is None else left_s
+        if self._others_are_active(tenant):
+            longest_s = min(longest_s, LONGEST_WAIT_S)
+        expected_s = line.waiting * line.interval_s
+        if line.waiting >= MOST_WAITING or expected_s > longest_s:
+            what = f"{line.waiting} new grammars of this tenant are waiting already"
+            raise ApiError.full(what, retry_after_s=min(expected_s, LONGEST_RETRY_S))
+
     async def _wait(self, line: _Line, tenant: str) -> contextlib.ExitStack:
         """Wait for the admission. Return the stack whose closing ends it."""
-        if line.waiting >= MOST_WAITING:
-            raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
         line.waiting += 1
         try:
             with contextlib.ExitStack() as over:

@@ -104,8 +104,9 @@ class Tiers:
         tenant. Its compilation starts at most 10 ms before the calls to model replicas. A cached grammar does not wait
         for a compiler.
 
-        `ApiError` is raised if a compiler or a replica rejects the request, or (408) if the deadline passes. All calls
-        are then canceled. They are also canceled if this call is canceled (`asyncio.CancelledError`).
+        `ApiError` is raised if a compiler or a replica rejects the request, (429) if the constraint would wait too long
+        for its compilation, or (408) if the deadline passes. All calls are then canceled. They are also canceled if
+        this call is canceled (`asyncio.CancelledError`).
 
         Args:
             request: Generation request as plain data (`gpu_workers.request.GenerationRequest`); not changed.
@@ -123,7 +124,7 @@ class Tiers:
         """
         deadline, started = deadline or Deadline(request.get("timeout_s"), "timeout_s"), time.monotonic()
         key = None if grammar is None else grammar.key
-        async with deadline.bounds(), self._new_grammars.turn(tenant, key, new_grammars):
+        async with deadline.bounds(), self._new_grammars.turn(tenant, key, new_grammars, deadline.left):
             turn = time.monotonic()
             generation = await self._start(request, grammar, tenant, choices, thoughts, deadline)
             generation.timings += [("turn", started, turn), ("first event", turn, time.monotonic())]

@@ -13,10 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_workers.guided.output_budget import row_of
 from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.matching.mask_store import count_tokens
+
+# Function that returns the mask (token bitmask, uint32 [ceil(V / 32)]) of a grammar state.
+MaskOf = Callable[[int], NDArray[np.uint32]]
 
 _MOST_TOKENS = 64
 _MOST_BYTES = 64
@@ -51,8 +55,8 @@ class ForcedText:
 class ForcedTextFinder:
     """Searches for forced text: the text with which every allowed output continues after a grammar state.
 
-    A search computes masks, which may take long in some grammars. The finder has no state except tables of the
-    vocabulary.
+    A search needs the masks along the text. To compute them may take long in some grammars. The finder has no state
+    except tables of the vocabulary.
 
     Args:
         vocabulary: Vocabulary of the model.
@@ -84,54 +88,62 @@ class ForcedTextFinder:
         first = self._first_byte[token_ids]
         return bool(first[0] >= 0) and bool((first == first[0]).all())
 
-    def find_all(self, fsm: TokenFSM, state: int) -> dict[int, ForcedText]:
+    def find_all(self, fsm: TokenFSM, state: int, mask_of: MaskOf) -> dict[int, ForcedText]:
         """Return the forced text after a state, and the rest of this text after each state along it.
 
-        The masks of the states are computed. The errors of `find` are raised.
+        Errors of `mask_of` and of `TokenFSM.next_state` are raised.
 
         Args:
             fsm: Automaton of the grammar.
             state: State at which the text begins.
+            mask_of: Function that returns the mask of a state, such as `fsm.allowed_mask`.
 
         Returns:
             Forced text by state. `state` is always a key. A search is limited in length, so states near the end of a
             long text are left out: a new search from them may find more text.
         """
-        whole = self.find(fsm, state)
+        whole = self.find(fsm, state, mask_of)
         many_bytes = sum(len(self._vocabulary.token_bytes(token_id)) for token_id in whole.token_ids[whole.sole :])
         complete = whole.sole < _MOST_TOKENS and many_bytes < _MOST_BYTES
         found = {}
         for i in range(len(whole.token_ids) - (1 if complete else _LEAST_LEFT)):
-            if i < whole.sole or not fsm.forced_tokens(whole.states[i], 1):
+            if i < whole.sole or self._sole(mask_of(whole.states[i])) is None:
                 found[whole.states[i]] = whole.after(i + 1)
         return {**found, state: whole}
 
-    def find(self, fsm: TokenFSM, state: int) -> ForcedText:
-        """Return the forced text after a state. The masks of the states along the text are computed.
+    def find(self, fsm: TokenFSM, state: int, mask_of: MaskOf) -> ForcedText:
+        """Return the forced text after a state.
 
-        LimitExceededError is raised if a mask exceeds a limit of the automaton.
+        Errors of `mask_of` and of `TokenFSM.next_state` are raised, such as LimitExceededError.
 
         Args:
             fsm: Automaton of the grammar.
             state: State at which the text begins.
+            mask_of: Function that returns the mask of a state. It is called for the states along the text.
 
         Returns:
             The forced text: at most 64 forced tokens, then the tokens of at most 64 forced bytes. It has no tokens if
             nothing is forced.
         """
-        token_ids = fsm.forced_tokens(state, _MOST_TOKENS)
+        token_ids: list[int] = []
         states: list[int] = []
-        for token_id in token_ids:
-            state = fsm.next_state(state, token_id)
+        while len(token_ids) < _MOST_TOKENS and (sole := self._sole(mask_of(state))) is not None:
+            state = fsm.next_state(state, sole)
+            token_ids.append(sole)
             states.append(state)
-        sole = len(token_ids)
-        for token_id in self._spell(self._forced_bytes(fsm, state)):
+        sole_tokens = len(token_ids)
+        for token_id in self._spell(self._forced_bytes(fsm, state, mask_of)):
             state = fsm.next_state(state, token_id)
             if state < 0:
                 break
             token_ids.append(token_id)
             states.append(state)
-        return ForcedText(tuple(token_ids), tuple(states), sole)
+        return ForcedText(tuple(token_ids), tuple(states), sole_tokens)
+
+    def _sole(self, mask: NDArray[np.uint32]) -> int | None:
+        """Return the only token that a mask allows; None if it allows several tokens, or an end token."""
+        count, token_id = count_tokens(mask)
+        return int(token_id) if count == 1 and token_id not in self._end_token_ids else None
 
     def _spell(self, text: bytes) -> list[int]:
         """Return the most likely tokenization of `text`."""
@@ -141,10 +153,10 @@ class ForcedTextFinder:
                 return token_ids
         return self._vocabulary.encode(text) or []
 
-    def _forced_bytes(self, fsm: TokenFSM, state: int) -> bytes:
+    def _forced_bytes(self, fsm: TokenFSM, state: int, mask_of: MaskOf) -> bytes:
         text = bytearray()
         while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
-            row = fsm.allowed_mask(state) & self._single_bytes
+            row = mask_of(state) & self._single_bytes
             row.setflags(write=False)  # the kernel is precompiled for read-only masks only
             count, token_id = count_tokens(row)
             if count != 1:

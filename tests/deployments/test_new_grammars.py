@@ -26,15 +26,15 @@ class Holders:
         self.inside: list[str] = []
         self.leave: dict[str, asyncio.Event] = {}
 
-    async def enter(self, tenant: str, key: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._hold(tenant, key))
+    async def enter(self, tenant: str, key: str, left_s: float | None = None) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._hold(tenant, key, left_s))
         self._tasks.append(task)
         await settled()
         return task
 
-    async def _hold(self, tenant: str, key: str) -> None:
+    async def _hold(self, tenant: str, key: str, left_s: float | None) -> None:
         leave = self.leave.setdefault(key, asyncio.Event())
-        async with self._turns.turn(tenant, key):
+        async with self._turns.turn(tenant, key, left_s=left_s):
             self.inside.append(key)
             await leave.wait()
 
@@ -280,6 +280,60 @@ async def test_a_full_line_and_a_line_that_is_too_slow(monkeypatch: pytest.Monke
         assert (full.value.status, full.value.headers) == (429, {"Retry-After": "1"})
         await held.enter("two", "x")
         assert held.inside == ["a", "x"]
+
+
+async def test_who_would_wait_too_long_is_rejected_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.routing.grammar_admission.ACTIVE_S", 0)
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+
+    async def retry_after(turns: NewGrammars, left_s: float | None) -> str | None:
+        """`Retry-After` of the rejection; None if the request waits, for it is cancelled."""
+        waiting = asyncio.ensure_future(turns.turn("one", "late", None, left_s).__aenter__())
+        await settled()
+        if waiting.done():
+            error = waiting.exception()
+            assert isinstance(error, ApiError) and error.status == 429
+            return error.headers["Retry-After"]
+        waiting.cancel()
+        await settled()
+        return None
+
+    async with holders(1) as (turns, held):
+        for key in "abcdefg":
+            await held.enter("one", key)
+        now += 2
+        await settled()
+        assert await retry_after(turns, 0.1) is None, "nobody knows yet how long a turn takes"
+        await held.let_go("a")  # two seconds for each of the five that still wait
+        assert await retry_after(turns, 9.9) == "10"
+        assert await retry_after(turns, 10.1) is None
+        assert await retry_after(turns, None) is None
+        await held.enter("one", "h")
+        assert await retry_after(turns, None) is None
+        with turns.served("two"):
+            assert await retry_after(turns, None) == "12"
+            assert await retry_after(turns, 600) == "12"
+        now += 40
+        await settled()
+        await held.let_go("b")  # slower: a fifth of the way from 2 to 40
+        assert await retry_after(turns, 47.9) == "48" and await retry_after(turns, 48.1) is None
+        for key in "ijklmnop":
+            await held.enter("one", key)
+        assert await retry_after(turns, 60) == "60", "no more than clients accept"
+
+
+async def test_the_wait_is_measured_while_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    async with holders(1) as (turns, held):
+        await held.enter("one", "a")
+        now += 3600  # nobody waits for this hour
+        await held.enter("one", "b")
+        await held.let_go("a")
+        await held.enter("one", "c")
+        await held.enter("one", "d", left_s=1.0)
+        assert turns.waiting == 2
 
 
 @given(

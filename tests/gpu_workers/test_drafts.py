@@ -124,7 +124,7 @@ def test_forced_text_has_sole_tokens_first_and_then_one_spelling_of_the_forced_b
     }
     fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
     finder = ForcedTextFinder(vocabulary)
-    forced = finder.find(fsm, fsm.initial_state)
+    forced = finder.find(fsm, fsm.initial_state, fsm.allowed_mask)
     assert forced.sole == 1 and forced.token_ids[0] == ord("{")
     text = b"".join(vocabulary.token_bytes(token_id) for token_id in forced.token_ids)
     assert text.startswith(b'{"name"')
@@ -147,7 +147,7 @@ def test_sole_tokens_are_the_only_ones_allowed(seed: int) -> None:
     fsm = TableFSM(table, [3, 9])
     finder = ForcedTextFinder(byte_vocabulary())
     for state in range(states):
-        forced = finder.find(fsm, state)  # type: ignore[arg-type]
+        forced = finder.find(fsm, state, fsm.allowed_mask)  # type: ignore[arg-type]
         here = state
         for token_id, after in zip(forced.token_ids, forced.states, strict=True):
             assert fsm.allowed_tokens(here) == {token_id}  # one byte, one token: forced bytes are sole tokens here
@@ -171,8 +171,8 @@ def test_forced_text_of_states_on_the_way_is_what_a_search_there_finds(length: i
     }
     fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
     finder = ForcedTextFinder(vocabulary)
-    whole = finder.find(fsm, fsm.initial_state)
-    found = finder.find_all(fsm, fsm.initial_state)
+    whole = finder.find(fsm, fsm.initial_state, fsm.allowed_mask)
+    found = finder.find_all(fsm, fsm.initial_state, fsm.allowed_mask)
     assert found.pop(fsm.initial_state) == whole and (found or length > 5)
     for start, forced in found.items():
         state = start
@@ -181,7 +181,7 @@ def test_forced_text_of_states_on_the_way_is_what_a_search_there_finds(length: i
                 assert fsm.allowed_tokens(state) == {token_id}
             state = fsm.next_state(state, token_id)
             assert state == after >= 0
-        there = finder.find(fsm, start)
+        there = finder.find(fsm, start, fsm.allowed_mask)
         assert forced.sole == there.sole or forced.sole >= 16
         spelled, fresh = (b"".join(map(vocabulary.token_bytes, text.token_ids)) for text in (forced, there))
         assert fresh.startswith(spelled)

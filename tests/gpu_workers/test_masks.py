@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +46,14 @@ def test_a_row_that_states_share_is_counted_once(monkeypatch: pytest.MonkeyPatch
     assert last is not None and last.only_end and len(counted) == 2
 
 
+class Later(Executor):
+    """Keeps one job until `run`."""
+
+    def submit(self, job: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.run, future = partial(job, *args, **kwargs), Future[Any]()
+        return future
+
+
 class Never(Executor):
     def submit(self, job: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         raise AssertionError("passed to a thread")
@@ -70,7 +79,7 @@ def test_forced_text_is_searched_for_once_on_its_way() -> None:
     finder = ForcedTextFinder(vocabulary)
     searched = []
     search = finder.find
-    finder.find = lambda fsm, state: searched.append(state) or search(fsm, state)  # type: ignore[method-assign, func-returns-value]
+    finder.find = lambda fsm, state, mask_of: searched.append(state) or search(fsm, state, mask_of)  # type: ignore[method-assign, func-returns-value]
     reader = MaskReader(AtOnce(), vocabulary.eos_token_ids, 256, wake=lambda: None, finder=finder)
     fsm = compile_grammar({"type": "regex", "pattern": "[xy]forced text, and more of it"}, vocabulary)
     fsm.prefetch_masks()
@@ -83,3 +92,30 @@ def test_forced_text_is_searched_for_once_on_its_way() -> None:
         constraint.accept(letter)
         constraint.catch_up()
     assert len(searched) == 1
+
+
+def test_forced_text_between_masks_that_are_there_passes_between_no_threads() -> None:
+    vocabulary = byte_vocabulary()
+    fsm = compile_grammar({"type": "regex", "pattern": "[xy]forced text[01]"}, vocabulary)
+    fsm.prefetch_masks()
+    reader = MaskReader(Never(), vocabulary.eos_token_ids, 256, wake=lambda: None, finder=ForcedTextFinder(vocabulary))
+    constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
+    assert constraint.allowed() is not None
+    constraint.accept(ord("x"))
+    constraint.catch_up()
+    assert constraint.allowed() is not None
+    found = constraint.table.forced_text(constraint.state)
+    assert found is not None and bytes(found.token_ids) == b"forced text"
+
+
+def test_forced_text_behind_a_mask_that_is_not_there_is_searched_by_a_thread() -> None:
+    vocabulary = byte_vocabulary()
+    fsm = compile_grammar({"type": "regex", "pattern": "forced text[01]"}, vocabulary)
+    fsm.allowed_mask(fsm.initial_state)
+    later = Later()
+    reader = MaskReader(later, vocabulary.eos_token_ids, 256, wake=lambda: None, finder=ForcedTextFinder(vocabulary))
+    constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
+    assert constraint.allowed() is not None and constraint.table.forced_text(constraint.state) is None
+    later.run()
+    found = constraint.table.forced_text(constraint.state)
+    assert found is not None and bytes(found.token_ids) == b"forced text"
