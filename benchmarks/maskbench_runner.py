@@ -1,132 +1,115 @@
-"""Turnstile as an engine of MaskBench's own runner (guidance-ai/jsonschemabench, `maskbench/`).
+"""Run MaskBench (guidance-ai/jsonschemabench), and write a folder of results that can be submitted to its authors.
 
-    git clone https://github.com/guidance-ai/jsonschemabench
-    python -m benchmarks.maskbench_runner jsonschemabench/maskbench --tokenizer MODEL --output OUT FILES
+    python -m benchmarks.maskbench_runner --data FOLDER --output OUT [--engine turnstile] [--sample N]
 
-FILES is a folder of the checkout: `maskbench/data`. All arguments after the first folder are passed to the runner. The
-script `scripts/maskbench_results.py` of the checkout reads the output. `TurnstileEngine` has the methods of the
-runner's `Engine`, so a file `turnstile_engine.py` next to the other engines of the checkout can import it.
+The folder OUT has the format of MaskBench's own runner, so MaskBench's script `maskbench_results.py` reads it:
+
+    FILE.json   results of one schema: verdicts, time to compile, time of each mask
+    meta.txt    versions, machine, vocabulary and limits, as JSON
+    log.txt     schemas that ended their process, with MaskBench's exit codes: -14 (time limit), -6 (crash)
+
+Texts are serialized and compared as MaskBench does: `json.dumps`, token by token, up to the first disallowed token.
+There are two differences. The vocabulary is Tekken, with 131,072 tokens. A text counts as accepted only if it may end.
+
+A run can be interrupted and started again with the same arguments: schemas with results are skipped. If a schema ends
+the process, its results say so, and the next schema gets a new process.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
+import json
+import os
+import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import psutil
 
-from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar, warm_up, warm_up_formats
+from benchmarks.child import Child, ChildFailedError
+from benchmarks.engines import ENGINES
+from benchmarks.frame import add_sample, chosen, new_parser, progress
+from benchmarks.maskbench import Outcome, serve
+from benchmarks.maskbench_data import parse_with_data
+
+# Names of the distributions, and options with which the engines read the separators of `json.dumps`.
+MODULES = {"turnstile": "turnstile-llm"}
+OPTIONS = {"turnstile": {"whitespace": "flexible"}, "xgrammar": {"comparable": True}}
 
 
-class TurnstileEngine:
-    """Turnstile with the methods of the runner's `Engine`: one schema and one text at a time.
+def as_maskbench(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome in the format of MaskBench's runner. Times are in whole microseconds.
 
     Args:
-        options: Options of the grammars; None: flexible whitespace, because the runner serializes with `json.dumps`.
-
-    Attributes:
-        tokenizer: Tokenizer of the model. The runner sets this attribute and the following ones.
-        tokenizer_model_id: Name of the model.
-        multi: True if the runner runs several processes.
-        debug: True if the runner prints details.
+        outcome: Verdicts and times of one schema, without a crash.
     """
-
-    tokenizer: Any
-    tokenizer_model_id: str
-    multi = False
-    debug = False
-
-    def __init__(self, options: GrammarOptions | None = None) -> None:
-        # The runner writes instances with `json.dumps`, whose separators are ", " and ": ".
-        self._options = options or GrammarOptions(whitespace="flexible")
-        self._vocabulary: Vocabulary | None = None
-        self._fsm: TokenFSM | None = None
-        self._state = 0
-        self._row: NDArray[np.uint32] = np.zeros(0, np.uint32)
-
-    def get_id(self) -> str:
-        """Return the name of the engine in the runner's output folder."""
-        return "turnstile"
-
-    def get_name(self) -> str:
-        """Return the name of the engine in the runner's tables."""
-        return "Turnstile"
-
-    def get_module(self) -> str:
-        """Return the name of the Python distribution whose version the runner reports."""
-        return "turnstile-llm"
-
-    def get_version(self) -> str:
-        """Return the installed version of Turnstile."""
-        return importlib.metadata.version(self.get_module())
-
-    def init(self) -> None:
-        """Read the tokenizer, and load the kernels. The runner does not measure this call."""
-        self._vocabulary = Vocabulary.from_tokenizer(self.tokenizer, len(self.tokenizer))
-        warm_up(self._vocabulary)
-        warm_up_formats(self._vocabulary)
-
-    def compile_grammar(self, schema: Any) -> None:
-        """Compile a JSON Schema for the next texts. GrammarError is raised if the schema is rejected.
-
-        Args:
-            schema: The JSON Schema.
-        """
-        assert self._vocabulary is not None, "init() comes first"
-        specification = {"type": "json_schema", "schema": schema}
-        self._fsm = compile_grammar(specification, self._vocabulary, options=self._options)
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset to the beginning of a text."""
-        assert self._fsm is not None, "compile_grammar() comes first"
-        self._state = self._fsm.initial_state
-
-    def compute_mask(self) -> None:
-        """Compute the mask of the current state, for `commit_token`."""
-        assert self._fsm is not None
-        self._row = self._fsm.allowed_mask(self._state)
-
-    def commit_token(self, token: int) -> bool:
-        """Accept a token if the mask of the last `compute_mask` allows it. Return whether it is allowed."""
-        assert self._fsm is not None
-        if not self._row[token // 32] >> np.uint32(token % 32) & 1:
-            return False
-        self._state = self._fsm.next_state(self._state, token)
-        return True
-
-    def log_single(self, text: str) -> None:
-        """Print a text to stderr, unless the runner runs several processes."""
-        if not self.multi:
-            print(text, file=sys.stderr)
+    masks, compiled = [wall // 1000 for _, wall in outcome.steps], outcome.compile[1] // 1000
+    found = {
+        "id": outcome.name,
+        "num_tests": outcome.valid + outcome.invalid,
+        "num_valid_tests": outcome.valid - len(outcome.rejected),
+        "num_invalid_tests": outcome.invalid - len(outcome.accepted),
+        "ttfm_us": compiled,
+        "max_ttfm_us": compiled,
+        "num_tokens": len(masks),
+        "masks_us": sum(masks),
+        "max_mask_us": max(masks, default=0),
+        "all_mask_us": masks,
+    }
+    if outcome.refusal:
+        found["compile_error"] = outcome.refusal
+    for number, should in [(n, "accept") for n, _ in outcome.rejected] + [(n, "reject") for n in outcome.accepted]:
+        found["validation_error"] = f"test #{number}: should {should} but didn't"
+    return found
 
 
-def main() -> None:
-    """Parse the command line, and start the runner of the checkout with Turnstile as its engine."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runner", type=Path, help="the folder `maskbench` of a checkout of jsonschemabench")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the runner takes")
-    options = parser.parse_args()
-    if not (options.runner / "maskbench" / "runner.py").is_file():
-        parser.error(f"{options.runner} holds no maskbench/runner.py: it is the folder `maskbench` of a checkout")
-    sys.path.insert(0, str(options.runner))
-    runner: Any = importlib.import_module("maskbench.runner")
+def meta(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the content of `meta.txt`: versions, machine, vocabulary and limits.
 
-    def engine(arguments: Any) -> TurnstileEngine:
-        made = TurnstileEngine()
-        made.multi, made.debug = arguments.multi, arguments.debug
-        made.tokenizer_model_id = arguments.tokenizer
-        return made
+    Args:
+        options: The command line.
+    """
+    module = MODULES.get(options.engine, options.engine)
+    versions = {name: importlib.metadata.version(name) for name in (module, "numpy")}
+    cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or [platform.machine()]
+    machine = {"cpu": cpu[0], "cores": os.cpu_count(), "memory_bytes": psutil.virtual_memory().total}
+    found = {"id": options.engine, "name": options.engine.capitalize(), "module": module, "cmd": sys.argv}
+    found |= {"module_version": versions[module], "versions": {**versions, "python": sys.version}}
+    found |= {"info": f"timeout {options.time_limit}s, 1 thread", "vocabulary": "tekken", "machine": machine}
+    return found | {"platform": platform.platform()}
 
-    runner.get_engine = engine
-    sys.argv = ["maskbench", *options.arguments]
-    runner.main()
+
+def main() -> int:
+    """Parse the command line, and run MaskBench."""
+    parser = new_parser(__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--engine", choices=ENGINES, default="turnstile", help="default: turnstile")
+    parser.add_argument("--time-limit", type=int, default=900, help="seconds for one schema (default 900)")
+    add_sample(parser)
+    options = parse_with_data(parser)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "meta.txt").write_text(json.dumps(meta(options), indent=2))
+    todo = [path for path in chosen(options.data, options.sample) if not (options.output / path.name).exists()]
+    worker = Child(serve, options.engine, OPTIONS.get(options.engine, {}), False, timeout_s=options.time_limit)
+    with (options.output / "log.txt").open("a") as log:
+        for path in progress(todo, "schemas"):
+            try:
+                outcome = worker.ask(path)
+            except ChildFailedError as error:
+                outcome = Outcome(path.name, crash=str(error))
+                print(f"{path.name}: {error}\nExit code: {-14 if 'answer' in str(error) else -6}", file=log, flush=True)
+            # Without `num_tests`, MaskBench's script counts a crash.
+            found = {"id": path.name, "crash": outcome.crash} if outcome.crash else as_maskbench(outcome)
+            # An interruption leaves no half file.
+            (options.output / "unfinished").write_text(json.dumps(found, indent=2))
+            (options.output / "unfinished").replace(options.output / path.name)
+    worker.close()
+    print(f"{options.output}: {len(todo)} new results")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

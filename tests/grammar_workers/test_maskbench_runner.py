@@ -1,78 +1,122 @@
-"""Our engine in the slot of MaskBench's runner: driven as that drives its engines."""
+"""The folder of results that MaskBench's own script reads."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
-from benchmarks import maskbench_runner
-from grammar_workers.errors import GrammarError
+from benchmarks import maskbench, maskbench_runner
+from benchmarks.maskbench import Outcome
 
-MODEL = Path(__file__).parents[2] / "models" / "turnstile-tiny"
-SCHEMA = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "é": {"enum": ["x y", None]}},
-    "required": ["a"],
-    "additionalProperties": False,
+TESTS = {
+    "a.json": {"schema": {"type": "integer"}, "tests": [{"valid": True, "data": 12}, {"valid": False, "data": "x"}]},
+    "b.json": {"schema": {"type": "nothing"}, "tests": []},
+    "c.json": {"schema": {"type": "array"}, "tests": [{"valid": True, "data": [1, "é", None]}]},
+    "d.json": {"schema": {"type": "object"}, "tests": [{"valid": True, "data": {"dies": 1}}]},
 }
 
 
-@pytest.fixture(scope="module")
-def engine() -> maskbench_runner.TurnstileEngine:
-    made = maskbench_runner.TurnstileEngine()
-    made.tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    made.init()
-    return made
+def as_if(name: str, options: dict[str, Any], warm: bool, connection: Connection) -> None:
+    """Stands in for the engine's process: has the times of the schemas, and dies with one of them."""
+    assert (name, options, warm) == ("turnstile", {"whitespace": "flexible"}, False)
+    connection.send(None)
+    while True:
+        path: Path = connection.recv()
+        if path.name == "d.json":
+            os._exit(3)
+        steps = [(1, 2_500), (1, 7_999)]
+        wrong: dict[str, Any] = {"accepted": [1]} if path.name == "c.json" else {}
+        if path.name == "b.json":
+            connection.send(Outcome(path.name, refusal="no such type"))
+        else:
+            connection.send(Outcome(path.name, valid=2, invalid=3, compile=(5, 4_200_000), steps=steps, **wrong))
 
 
-def accepts(engine: maskbench_runner.TurnstileEngine, value: Any) -> bool:
-    engine.reset()
-    text = json.dumps(value, ensure_ascii=False)
-    for token in engine.tokenizer.encode(text, add_special_tokens=False):
-        engine.compute_mask()
-        if not engine.commit_token(token):
-            return False
-    return True
+def run(data: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["", "--data", str(data), "--output", str(output)])
+    assert maskbench_runner.main() == 0
 
 
-def test_verdicts_of_one_schema_after_the_other(engine: maskbench_runner.TurnstileEngine) -> None:
-    engine.compile_grammar(SCHEMA)
-    for value, valid in [({"a": 1}, True), ({"a": -12, "é": "x y"}, True), ({"a": "1"}, False), ({"b": 1}, False)]:
-        assert accepts(engine, value) == valid
-    with pytest.raises(GrammarError):
-        engine.compile_grammar({"type": "nothing"})
-    engine.compile_grammar({"type": "array", "items": {"type": "boolean"}})
-    assert accepts(engine, [True, False])
-    assert not accepts(engine, [1])
+def test_a_run_that_is_continued_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, output = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for name in ("a.json", "b.json"):
+        (data / name).write_text(json.dumps(TESTS[name]))
+    monkeypatch.setattr(maskbench_runner, "serve", as_if)
+    run(data, output, monkeypatch)
+    before = {path.name: path.stat().st_mtime_ns for path in output.glob("*.json")}
+    assert sorted(before) == ["a.json", "b.json"]
+    for name in ("c.json", "d.json"):
+        (data / name).write_text(json.dumps(TESTS[name]))
+    run(data, output, monkeypatch)
+    assert {name: (output / name).stat().st_mtime_ns for name in before} == before, "not measured again"
+
+    found = {path.name: json.loads(path.read_text()) for path in output.glob("*.json")}
+    assert sorted(found) == sorted(TESTS)
+    assert found["a.json"] == {
+        "id": "a.json",
+        "num_tests": 5,
+        "num_valid_tests": 2,
+        "num_invalid_tests": 3,
+        "ttfm_us": 4200,
+        "max_ttfm_us": 4200,
+        "num_tokens": 2,
+        "masks_us": 9,
+        "max_mask_us": 7,
+        "all_mask_us": [2, 7],
+    }
+    assert found["b.json"]["compile_error"] == "no such type"
+    assert found["c.json"]["num_invalid_tests"] == 2
+    assert "should reject" in found["c.json"]["validation_error"]
+    assert "num_tests" not in found["d.json"], "MaskBench's script counts a crash by this"
+    assert "Exit code: -6" in (output / "log.txt").read_text().splitlines()
+
+    meta = json.loads((output / "meta.txt").read_text())
+    assert meta["name"] == "Turnstile" and meta["module_version"] == meta["versions"]["turnstile-llm"]
+    assert meta["machine"]["cores"] == multiprocessing.cpu_count()
 
 
-def test_the_runner_of_a_checkout_gets_our_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "maskbench"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "runner.py").write_text(
-        "import argparse, sys\n"
-        "found = []\n"
-        "def get_engine(args):\n    raise AssertionError\n"
-        "def main():\n"
-        "    args = argparse.Namespace(multi=True, debug=False, tokenizer='somewhere')\n"
-        "    found.extend([get_engine(args), sys.argv[1:]])\n"
-    )
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "--output", "there", "some.json"])
-    maskbench_runner.main()
-    engine, arguments = sys.modules["maskbench.runner"].found
-    assert isinstance(engine, maskbench_runner.TurnstileEngine)
-    assert (engine.multi, engine.tokenizer_model_id, arguments) == (
-        True,
-        "somewhere",
-        ["--output", "there", "some.json"],
-    )
-    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "elsewhere")])
-    with pytest.raises(SystemExit):
-        maskbench_runner.main()
+def test_verdicts_and_times_of_the_engine_itself(tmp_path: Path) -> None:
+    class Engine:
+        def compile(self, schema: Any) -> Any:
+            return Session()
+
+    class Session:
+        """Allows the tokens of `[1]` one after the other."""
+
+        tokens = maskbench.tekken_encoding().encode("[1]", disallowed_special=())
+        at = 0
+
+        def begin(self) -> None:
+            self.at = 0
+
+        def mask(self) -> Any:
+            row = bytearray(1 << 14)
+            if self.at < len(self.tokens):
+                row[self.tokens[self.at] // 8] |= 1 << self.tokens[self.at] % 8
+            return memoryview(row).cast("I")
+
+        def advance(self, token: int) -> bool:
+            self.at += 1
+            return True
+
+        def may_stop(self) -> bool:
+            return self.at == len(self.tokens)
+
+        def explain(self, value: Any) -> str:
+            return ""
+
+    outcome = Outcome("x.json")
+    tests = [{"valid": True, "data": [1]}, {"valid": True, "data": [2]}, {"valid": False, "data": [12]}]
+    maskbench.measure(Engine(), {"schema": {}, "tests": tests}, outcome, maskbench.Stopwatch(), warm=False)
+    found = maskbench_runner.as_maskbench(outcome)
+    assert (found["num_tests"], found["num_valid_tests"], found["num_invalid_tests"]) == (3, 1, 1)
+    assert found["validation_error"] == "test #1: should accept but didn't"
+    assert found["num_tokens"] == len(found["all_mask_us"]) > 3
