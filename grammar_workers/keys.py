@@ -46,7 +46,7 @@ from grammar_workers.validation import FrozenModel, place_of, pointer
 
 # Part of every key. Raise it, once per merged change, if a specification compiles to another language or another table
 # layout than before.
-COMPILER_VERSION = 21
+COMPILER_VERSION = 22
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
 

@@ -265,17 +265,27 @@ class Construction:
             begin: Spelling = (self._speller.token(tag.begin.token, f"{pointer}/begin/token"),)
         else:
             begin = self._speller.spell(tag.begin, f"{pointer}/begin")
-        return self._behind_begin(tag, pointer, self._laid.spell(begin, first))
+        return self._end_of(tag, pointer, self._content_of(tag, pointer, self._laid.spell(begin, first)))
 
-    def _behind_begin(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
+    def _content_of(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
+        """Append the content of a tag. Return the state after it."""
         if isinstance(tag.end, formats.TokenFormat):
-            token = frozenset([self._speller.token(tag.end.token, f"{pointer}/end/token")])
-            return self._laid.token(token, self._add(tag.content, f"{pointer}/content", first, Ends(tokens=token)))
+            ends = Ends(tokens=self._end_token(tag.end, pointer))
+        else:
+            ends = Ends(texts=tuple(filter(None, tag.ends)))
+        return self._add(tag.content, f"{pointer}/content", first, ends)
+
+    def _end_of(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
+        """Append the end of a tag, after its content. Return the state after it."""
+        if isinstance(tag.end, formats.TokenFormat):
+            return self._laid.token(self._end_token(tag.end, pointer), first)
         places = [f"{pointer}/end"] if isinstance(tag.end, str) else [f"{pointer}/end/{i}" for i in range(len(tag.end))]
         self._check_texts(tag.ends, f"{pointer}/end")
         spellings = [self._speller.spell(end, place) for end, place in zip(tag.ends, places, strict=True)]
-        first = self._add(tag.content, f"{pointer}/content", first, Ends(texts=tuple(filter(None, tag.ends))))
         return self._laid.join([self._laid.spell(spelling, self._laid.fresh(first)) for spelling in spellings])
+
+    def _end_token(self, end: formats.TokenFormat, pointer: str) -> frozenset[int]:
+        return frozenset([self._speller.token(end.token, f"{pointer}/end/token")])
 
     def _tags_with_separator(self, format_: formats.TagsWithSeparatorFormat, pointer: str, first: State) -> State:
         before = self._laid.fresh(first)
@@ -295,15 +305,21 @@ class Construction:
         entry, last = self._laid.fresh(first), self._laid.state()
         again = last if format_.stop_after_first else self._laid.state()
         opened_by: dict[str, State] = {}
+        ended_by: dict[str, State] = {}
 
         def open_by(rule: _Opening, opening: Spelling, state: State) -> None:
             word, _, begins = rule
             if word not in opened_by:
                 opened_by[word] = self._laid.state()
                 for index, spelling in begins:
+                    tag, place = format_.tags[index], f"{pointer}/tags/{index}"
                     behind = self._laid.spell(rest_of(spelling, opening), self._laid.fresh(opened_by[word]))
-                    behind = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", behind)
-                    self._laid.nfa.silent[behind].append(again)
+                    content_end = self._content_of(tag, place, behind)
+                    # Tags with equal ends share the states of the end, because the same text follows.
+                    if (end := str(tag.end)) not in ended_by:
+                        ended_by[end] = self._laid.state()
+                        self._laid.nfa.silent[self._end_of(tag, place, ended_by[end])].append(again)
+                    self._laid.nfa.silent[content_end].append(ended_by[end])
             self._laid.nfa.silent[state].append(opened_by[word])
 
         def search_from(state: State) -> State:
