@@ -6,7 +6,6 @@ folder keeps the machine code.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
@@ -18,31 +17,31 @@ LINE_S = 5.0
 _WIDTH = 30
 
 
-def compile_visibly(out: TextIO, stopped: Callable[[], bool] = lambda: False) -> None:
+def compile_visibly(out: TextIO) -> None:
     """Compile the kernels (functions in numba) that are missing in the cache folder, and write the progress to `out`.
 
     Nothing is written if the cache has all kernels.
 
     Args:
         out: Text stream. On a terminal the progress is a bar, otherwise a line every 5 seconds (`LINE_S`).
-        stopped: Function that is called several times a second. If it returns True, this function ends early. The
-            kernels that are still missing are then compiled at their first call.
     """
-    for text in _told(stopped, as_bar=out.isatty()):
+    for text in _told(lambda: False, as_bar=out.isatty()):
         out.write(text)
         out.flush()
 
 
-def compile_logged(logger: logging.Logger) -> None:
+def compile_logged(log: Callable[[str], object], stopped: Callable[[], bool] = lambda: False) -> None:
     """Compile the kernels (functions in numba) that are missing in the cache folder, and log the progress.
 
     Nothing is logged if the cache has all kernels.
 
     Args:
-        logger: Receives a line at level INFO every 5 seconds (`LINE_S`) and at the end.
+        log: Function that receives a line every 5 seconds (`LINE_S`) and at the end, such as `logger.info`.
+        stopped: Function that is called several times a second. If it returns True, this function ends early. The
+            kernels that are still missing are then compiled at their first call.
     """
-    for line in _told(lambda: False, as_bar=False):
-        logger.info(line.rstrip())
+    for line in _told(stopped, as_bar=False):
+        log(line.rstrip())
 
 
 def _told(stopped: Callable[[], bool], *, as_bar: bool) -> Iterator[str]:

@@ -27,7 +27,7 @@ from deployments.config_file import ConfigError, load_config
 from deployments.http.examples import AS_PERSON, PROMPT
 from deployments.local import preflight
 from deployments.local.stop import StopSignals, finish_requests, remove_sessions, stop_all
-from grammar_workers.kernel_progress import compile_visibly
+from grammar_workers.kernel_progress import compile_logged
 
 POLL_S = 0.25
 REPEAT_S = 5.0
@@ -113,14 +113,14 @@ def serve_locally(path: Path, options: argparse.Namespace) -> int:
             print(f"error: {line}", file=sys.stderr)
         return 2
 
-    # Without this, each deployment compiles the kernels by itself, at the same time and without a message.
-    compile_visibly(sys.stdout, signals.stop.is_set)
-    if signals.stop.is_set():
-        print("stopped cleanly", flush=True)
-        return 0
-    return _serve(
+    # Ray and Serve start meanwhile. Deployments wait for the kernels when they need them.
+    kernels = _in_thread(lambda: compile_logged(progress, signals.stop.is_set))
+    code = _serve(
         config, progress, signals, deadline_s=options.deadline, health_port=health_port, metrics_port=metrics_port
     )
+    signals.stop.set()
+    wait([kernels])  # its processes have ended
+    return code
 
 
 def _serve(

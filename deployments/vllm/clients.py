@@ -90,7 +90,7 @@ class Clients:
             vllm_config, self._settings
         )  # an error here reaches the user, one in the engine core only its log
         # Without this, compile processes and the engine core compile the kernels at the same time, without a message.
-        compile_logged(logger)
+        compile_logged(logger.info)
         tokenizer, trusted = key = _tokenizer(vllm_config)
         if key not in self._admissions:
             settings = self._settings.model_copy(update={"trust_remote_code": trusted})

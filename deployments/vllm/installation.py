@@ -112,7 +112,7 @@ def check_interface(backend_types: Any, release: str) -> None:
 
 def _backend(settings: PluginSettings, vllm_config: Any) -> MaskBackend:
     """Return the backend of an engine core."""
-    compile_logged(logger)  # an engine core on another node than the API process
+    compile_logged(logger.info)  # an engine core on another node than the API process
     model = vllm_config.model_config
     vocabulary = load_vocabulary(str(model.tokenizer), trust_remote_code=model.trust_remote_code)
     if forced_drafts(vllm_config, settings):

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from deployments.cli.arguments import UsageFailure
 from deployments.local import launcher, preflight, server
 from deployments.local.launcher import environment
 from deployments.shipped import REPOSITORY
+from tests.redis_server import free_port
 
 
 def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:
@@ -132,6 +134,29 @@ def test_a_signal_and_the_deadline_are_heard_while_ray_starts(number: signal.Sig
         assert error.startswith("error: Ray did not start within 5 s")
     else:
         assert rest.endswith("stopped cleanly\n")
+
+
+def test_kernels_are_compiled_while_the_server_starts_and_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    begun = threading.Event()
+
+    def compiling(log: Any, stopped: Any) -> None:
+        begun.set()
+        while not stopped():
+            time.sleep(0.01)
+        told.append("compiler ends")
+
+    def serving(*arguments: Any, **settings: Any) -> int:
+        assert begun.wait(60)
+        told.append("server ends")
+        return 7
+
+    monkeypatch.setattr(server, "compile_logged", compiling)
+    monkeypatch.setattr(server, "_serve", serving)
+    monkeypatch.setattr(server.StopSignals, "install", lambda self: None)
+    options = SimpleNamespace(model=None, engine=None, port=free_port(), metrics_port=free_port(), deadline=60)
+    assert server.serve_locally(REPOSITORY / "configs" / "local.yaml", options) == 7  # type: ignore[arg-type]
+    assert told == ["server ends", "compiler ends"]
 
 
 def test_servers_on_one_machine_share_no_port(tmp_path: Path) -> None:

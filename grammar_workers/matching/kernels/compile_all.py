@@ -139,6 +139,8 @@ def main(share: int) -> None:
     Args:
         share: Number of the half, 0 or 1: an index into `SHARES`, which lists the modules of each half.
     """
+    # Ray's workers have nice 15. With a lower value, this process would hold up a server that starts meanwhile.
+    os.nice(15)
     for kernel, arguments in kernels_of(share):
         kernel.compile(arguments)
         print(kernel.__name__, flush=True)
