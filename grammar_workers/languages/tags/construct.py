@@ -265,7 +265,10 @@ class Construction:
             begin: Spelling = (self._speller.token(tag.begin.token, f"{pointer}/begin/token"),)
         else:
             begin = self._speller.spell(tag.begin, f"{pointer}/begin")
-        return self._end_of(tag, pointer, self._content_of(tag, pointer, self._laid.spell(begin, first)))
+        return self._behind_begin(tag, pointer, self._laid.spell(begin, first))
+
+    def _behind_begin(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
+        return self._end_of(tag, pointer, self._content_of(tag, pointer, first))
 
     def _content_of(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         """Append the content of a tag. Return the state after it."""
