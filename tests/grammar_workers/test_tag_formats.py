@@ -97,6 +97,38 @@ def test_all_tokens_may_be_excluded() -> None:
         compile_grammar(specification({"type": "exclude_token", **none}), vocabulary)
 
 
+@pytest.mark.parametrize("at_least_one", [False, True])
+@pytest.mark.parametrize("stop_after_first", [False, True])
+def test_tags_behind_trigger_tokens(at_least_one: bool, stop_after_first: bool) -> None:
+    begin = {"type": "token", "token": "<|call|>"}
+    tags = [tag(begin, JSON, "</a>"), tag(begin, const("!"), {"type": "token", "token": END_OF_CALL})]
+    one = {
+        "type": "token_triggered_tags",
+        "trigger_tokens": ["<|call|>"],
+        "tags": tags,
+        "at_least_one": at_least_one,
+        "stop_after_first": stop_after_first,
+    }
+    first, second = [CALL, '{"a": 1}</a>'], [CALL, "!", END_OF_CALL]
+    assert accepts(one, *first) and accepts(one, *second)
+    assert accepts(one, "text ", *first) is not at_least_one
+    assert accepts(one) is accepts(one, "text") is not at_least_one
+    assert accepts(one, *first, " text ", *second) is accepts(one, *second, *first) is not stop_after_first
+    assert not accepts(one, CALL, "!</a>") and not accepts(one, CALL, '{"a": 1}', END_OF_CALL)
+    assert not accepts(one, CALL, '{"a": 1}') and not accepts(one, CALL, "text")
+
+
+def test_tags_that_share_their_end() -> None:
+    ends: list[Any] = ["}>", "}>", ["}>", "}."], {"type": "token", "token": END_OF_CALL}]
+    tags = [tag(f"<{name}:", {"type": "regex", "pattern": name}, end) for name, end in zip("abcd", ends, strict=True)]
+    one = {"type": "triggered_tags", "triggers": ["<"], "tags": tags}
+    told = {"}>": "abc", "}.": "c", END_OF_CALL: "d", "": ""}
+    for name in "abcd":
+        for end, names in told.items():
+            text = [f"x<{name}:{name}", end]
+            assert accepts(one, *text) is accepts(one, *text, *text, "y") is (name in names), text
+
+
 def test_a_token_may_stand_for_its_text() -> None:
     one = {"type": "sequence", "elements": [{"type": "any_tokens", "exclude_tokens": ["b"]}, const("ab")]}
     assert accepts(one, "aaab")
