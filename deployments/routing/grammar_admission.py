@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -37,8 +37,9 @@ MOST_WAITING = 1024
 LONGEST_WAIT_S = 10.0
 # Maximum value of the header `Retry-After` of such a rejection, in seconds. OpenAI's clients ignore larger values.
 LONGEST_RETRY_S = 60.0
-# Weight of the latest time between two admissions in the moving average from which the wait is estimated.
-_LATEST = 0.2
+# Number of the latest admissions from which the wait is estimated, and seconds for which the estimate is kept.
+_LATEST = 32
+_PACE_S = 60.0
 
 # Pause after an admission of a tenant with a long queue while other tenants are active, as multiples of the duration
 # of the admission. The pause lasts at least `PAUSE`, and at most `LONGEST_PAUSE` while another tenant waits for a first
@@ -69,33 +70,61 @@ def _size(answer: bytes) -> int:
     return len(answer) + _ENTRY_BYTES
 
 
+class _Pace:
+    """Pace of a tenant's admissions, from which the wait of its next grammar is estimated. It outlives the queue."""
+
+    def __init__(self) -> None:
+        # Seconds between two admissions, if a grammar waited for all of this time.
+        self._intervals: deque[float] = deque(maxlen=_LATEST)
+        self._admitted = -math.inf  # time of the last admission
+        self._among_others = False
+        self._promised = 0.0  # time until which `Retry-After` of earlier rejections reaches
+
+    def admitted(self, came: float, now: float, among_others: bool) -> None:
+        """Record an admission.
+
+        Args:
+            came: Time at which the grammar began to wait.
+            now: Present time.
+            among_others: Whether other tenants are active, so that admissions are fewer.
+        """
+        if among_others != self._among_others:
+            self._intervals.clear()
+        elif came <= self._admitted:
+            self._intervals.append(now - self._admitted)
+        self._admitted, self._among_others = now, among_others
+
+    def wait_s(self, waiting: int, among_others: bool) -> float:
+        """Return the expected wait in seconds behind `waiting` grammars; 0 as long as it is unknown."""
+        # A tenant that is alone now is admitted faster than it was among others.
+        if not self._intervals or (self._among_others and not among_others):
+            return 0.0
+        return waiting * sum(self._intervals) / len(self._intervals)
+
+    def retry_after_s(self, wait_s: float, now: float) -> float:
+        """Return the seconds after which a rejected request may come again. Each rejected request gets a later time."""
+        interval_s = self.wait_s(1, self._among_others)
+        self._promised = min(max(now + wait_s, self._promised + interval_s), now + LONGEST_RETRY_S)
+        return self._promised - now
+
+
 class _Line:
     """Queue of one tenant, first come, first served.
 
     Attributes:
         users: Number of requests that are admitted or waiting.
-        waiting: Number of waiting requests.
-        interval_s: Average time in seconds between two admissions while others wait; 0 as long as it is unknown.
+        waiting: Waiting grammars: grammar key -> number of requests.
     """
 
     def __init__(self, at_once: int) -> None:
         self.turns = asyncio.Semaphore(at_once)
         self.among_others = asyncio.Semaphore((at_once + 1) // 2)
         self.users = 0
-        self.waiting = 0
-        self.interval_s = 0.0
-        self._admitted = math.inf  # time of the last admission
-
-    def admitted(self, came: float, now: float) -> None:
-        """Measure the time between two admissions, if the later request waited all of this time."""
-        if came <= self._admitted <= now:
-            latest = now - self._admitted
-            self.interval_s = self.interval_s + _LATEST * (latest - self.interval_s) if self.interval_s else latest
-        self._admitted = now
+        self.waiting: Counter[str] = Counter()
 
     @property
     def is_long(self) -> bool:
-        return self.waiting > LONG_LINE
+        return self.waiting.total() > LONG_LINE
 
 
 class _Turn:
@@ -133,6 +162,7 @@ class NewGrammars:
         self._told: TTLCache[tuple[str, str], bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
+        self._paces: TTLCache[str, _Pace] = TTLCache(MOST_REMEMBERED, _PACE_S)
         boundaries = [0.01, 0.1, 1.0, 10.0, 100.0]
         self._waits = (
             Histogram(
@@ -155,7 +185,7 @@ class NewGrammars:
     @property
     def waiting(self) -> int:
         """Number of uncached grammars of all tenants that wait for an admission (permission to compile)."""
-        return sum(line.waiting for line in self._lines.values())
+        return sum(line.waiting.total() for line in self._lines.values())
 
     def known(self, key: str, tenant: str | None = None) -> dict[str, Any] | None:
         """Return a compiler's last response about a ready grammar (compiled constraint), from the cache.
@@ -223,7 +253,8 @@ class NewGrammars:
 
         `ApiError` 429 is raised at once if 1024 grammars (`MOST_WAITING`) of the tenant already wait in this router, or
         if the grammar would wait too long: longer than `left_s`, or, while other tenants are active, longer than 10
-        seconds (`LONGEST_WAIT_S`). The wait is estimated from earlier admissions of the tenant.
+        seconds (`LONGEST_WAIT_S`). The wait is estimated from the tenant's admissions in the last minute. If there were
+        none, or if the grammar is already waiting for another request, the grammar is not rejected for its wait.
 
         Args:
             tenant: Name of the tenant (client).
@@ -242,14 +273,17 @@ class NewGrammars:
         line = self._lines.setdefault(tenant, _Line(most))
         line.users += 1
         try:
-            self._check_wait(line, tenant, left_s)
             came = asyncio.get_running_loop().time()
-            turn = _Turn(tenant, line, await self._wait(line, tenant))
-            line.admitted(came, turn.began)
+            pace = self._paces.setdefault(tenant, _Pace())
+            self._check_wait(line, pace, key, tenant, left_s)
+            turn = _Turn(tenant, line, await self._wait(line, tenant, key))
+            self._paces[tenant] = pace
             for histogram in self._waits:
                 histogram.observe(turn.began - came)
             if key in self._known or self._under_way.setdefault(key, turn) is not turn:
                 self._end(turn)  # another request has brought the same grammar in the meantime
+            else:
+                pace.admitted(came, turn.began, self._others_are_active(tenant))
             try:
                 with self._awaiting_token(tenant):
                     yield
@@ -262,29 +296,27 @@ class NewGrammars:
             if not line.users:
                 del self._lines[tenant]
 
-    def _check_wait(self, line: _Line, tenant: str, left_s: float | None) -> None:
-        """Raise `ApiError` 429 if the queue of the tenant is full, or if the next request would wait too long in it."""
+    def _check_wait(self, line: _Line, pace: _Pace, key: str, tenant: str, left_s: float | None) -> None:
+        """Raise `ApiError` 429 if the queue of the tenant is full, or if a grammar would wait too long in it."""
+        now, among_others = asyncio.get_running_loop().time(), self._others_are_active(tenant)
         longest_s = math.inf if left_s is None else left_s
-        if self._others_are_active(tenant):
+        if among_others:
             longest_s = min(longest_s, LONGEST_WAIT_S)
-        expected_s = line.waiting * line.interval_s
-        if line.waiting >= MOST_WAITING or expected_s > longest_s:
-            what = f"{line.waiting} new grammars of this tenant are waiting already"
-            raise ApiError.full(what, retry_after_s=min(expected_s, LONGEST_RETRY_S))
+        wait_s = pace.wait_s(len(line.waiting), among_others)
+        is_late = wait_s > longest_s and key not in line.waiting
+        if is_late or line.waiting.total() >= MOST_WAITING:
+            what = f"{len(line.waiting)} new grammars of this tenant are waiting already"
+            raise ApiError.full(what, retry_after_s=pace.retry_after_s(wait_s, now))
 
-    async def _wait(self, line: _Line, tenant: str) -> contextlib.ExitStack:
+    async def _wait(self, line: _Line, tenant: str, key: str) -> contextlib.ExitStack:
         """Wait for the admission. Return the stack whose closing ends it."""
-        line.waiting += 1
-        try:
-            with contextlib.ExitStack() as over:
-                await line.turns.acquire()
-                over.callback(line.turns.release)
-                if self._others_are_active(tenant):
-                    await line.among_others.acquire()
-                    over.callback(line.among_others.release)
-                return over.pop_all()
-        finally:
-            line.waiting -= 1
+        with counted(line.waiting, key), contextlib.ExitStack() as over:
+            await line.turns.acquire()
+            over.callback(line.turns.release)
+            if self._others_are_active(tenant):
+                await line.among_others.acquire()
+                over.callback(line.among_others.release)
+            return over.pop_all()
 
     def _others_are_active(self, tenant: str) -> bool:
         return any(len(active) > (tenant in active) for active in (self._served, self._active))

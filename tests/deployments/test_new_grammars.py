@@ -287,9 +287,9 @@ async def test_who_would_wait_too_long_is_rejected_at_once(monkeypatch: pytest.M
     now = 1000.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
 
-    async def retry_after(turns: NewGrammars, left_s: float | None) -> str | None:
+    async def retry_after(turns: NewGrammars, left_s: float | None, key: str = "late") -> str | None:
         """`Retry-After` of the rejection; None if the request waits, for it is cancelled."""
-        waiting = asyncio.ensure_future(turns.turn("one", "late", None, left_s).__aenter__())
+        waiting = asyncio.ensure_future(turns.turn("one", key, None, left_s).__aenter__())
         await settled()
         if waiting.done():
             error = waiting.exception()
@@ -309,18 +309,63 @@ async def test_who_would_wait_too_long_is_rejected_at_once(monkeypatch: pytest.M
         assert await retry_after(turns, 9.9) == "10"
         assert await retry_after(turns, 10.1) is None
         assert await retry_after(turns, None) is None
+        await held.enter("one", "g")  # the same grammar needs no other turn
         await held.enter("one", "h")
         assert await retry_after(turns, None) is None
         with turns.served("two"):
             assert await retry_after(turns, None) == "12"
-            assert await retry_after(turns, 600) == "12"
-        now += 40
+            assert await retry_after(turns, 600) == "14", "one rejected request after the other"
+            assert await retry_after(turns, None, "h") is None, "a grammar that waits already"
+        now += 10
         await settled()
-        await held.let_go("b")  # slower: a fifth of the way from 2 to 40
-        assert await retry_after(turns, 47.9) == "48" and await retry_after(turns, 48.1) is None
+        await held.let_go("b")  # two seconds and ten, six on average
+        assert await retry_after(turns, 29.9) == "30"
+        assert await retry_after(turns, 30.1) is None
         for key in "ijklmnop":
             await held.enter("one", key)
         assert await retry_after(turns, 60) == "60", "no more than clients accept"
+
+
+async def test_the_estimate_outlives_the_queue_and_is_dropped_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.routing.grammar_admission.ACTIVE_S", 0)
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    async with holders(2) as (turns, held):
+        with turns.served("two"):
+            for key in "abcd":
+                await held.enter("one", key)
+            for key in "abcd":
+                now += 7
+                await settled()
+                await held.let_go(key)
+            await held.enter("one", "e")
+            for key in "fg":
+                await held.enter("one", key)
+            await held.enter("one", "h", left_s=13.0)  # two wait, for seven seconds each
+            assert turns.waiting == 2
+        # Now all admissions are the tenant's, and nobody knows how long its grammars take.
+        await held.enter("one", "i", left_s=1.0)
+        assert turns.waiting >= 2
+
+
+async def test_grammars_that_are_admitted_in_groups_have_their_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.routing.grammar_admission.ACTIVE_S", 0)
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    async with holders(4) as (turns, held):
+        keys = [f"k{number}" for number in range(60)]
+        for key in keys:
+            await held.enter("one", key)
+        for group in range(0, 40, 4):
+            now += 1  # a quarter of a second for each
+            await settled()
+            for key in keys[group : group + 4]:
+                await held.let_go(key)
+        waiting = turns.waiting
+        assert 12 <= waiting <= 20
+        await held.enter("one", "late", left_s=0.8 * waiting / 4)
+        await held.enter("one", "in time", left_s=1.25 * waiting / 4)
+        assert turns.waiting == waiting + 1
 
 
 async def test_the_wait_is_measured_while_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
