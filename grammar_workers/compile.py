@@ -23,7 +23,7 @@ from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.combine import Combination
 from grammar_workers.languages.compilation import Compilation
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
@@ -212,7 +212,7 @@ def warm_up_formats(vocabulary: Vocabulary) -> None:
     Args:
         vocabulary: Tokens of the model.
     """
-    properties = {name: {"type": "string", "format": name} for name in FORMATS}
+    properties = {name: {"type": "string", "format": name} for name in STRING_FORMATS}
     with contextlib.suppress(UnsatisfiableError):
         compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
     skip_what_exists()

@@ -13,7 +13,7 @@ from deployments.chat.thinking import ThinkingMarkers
 from deployments.chat.tool_bodies import CustomTool, NamedTool, Tool
 from deployments.chat.tool_calls import call_id
 from deployments.chat.tool_formats import (
-    FORMATS,
+    TOOL_FORMATS,
     ToolFormat,
     ToolFormatName,
     detected_format,
@@ -99,7 +99,7 @@ class ToolDialect:
         """
         chosen = detected_format(chat_template) if name == "auto" else name
         by_template = renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile")
-        return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
+        return cls(TOOL_FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
     def specification(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> StructuralTagSpecification:
         """Return the constraint on an output that may call tools.

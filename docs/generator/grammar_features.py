@@ -108,8 +108,8 @@ def _keywords() -> Iterable[Sequence[str]]:
 
 
 def _formats() -> Iterable[Sequence[str]]:
-    for name in sorted(formats.FORMATS):
-        yield f"`{name}`", formats.FORMATS[name].narrower
+    for name in sorted(formats.STRING_FORMATS):
+        yield f"`{name}`", formats.STRING_FORMATS[name].narrower
 
 
 def _regex_syntax() -> Iterable[Sequence[str]]:

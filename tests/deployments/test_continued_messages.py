@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import TOOL_FORMATS
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
@@ -72,7 +72,7 @@ async def test_what_cannot_be_continued_is_refused(http: httpx.AsyncClient, fiel
 
 
 async def test_text_between_markers_is_not_continued(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    name = next(name for name, one in FORMATS.items() if one.texts)
+    name = next(name for name, one in TOOL_FORMATS.items() if one.texts)
     async with client_of(application(compiler, replica, tool_format=name)) as http:
         error = (await http.post(CHAT, json=body())).json()["error"]
     assert error["param"] == "continue_final_message"

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import TOOL_FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.responses.body import ResponsesBody
 from grammar_workers import compile_grammar
@@ -68,7 +68,7 @@ def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("syntax", ["lark", "flat", "regex"])
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.takes_text])
+@pytest.mark.parametrize("name", [name for name, one in TOOL_FORMATS.items() if one.takes_text])
 def test_inputs_match_their_grammar(name: Any, syntax: str, special: bool) -> None:
     """Random walks, read whole and in pieces; ends of calls are in the language."""
     other = "flat" if syntax == "regex" else "regex"
@@ -77,21 +77,21 @@ def test_inputs_match_their_grammar(name: Any, syntax: str, special: bool) -> No
     offer = chat.offer()
     assert offer is not None
     fsm = compile_grammar(
-        ToolDialect(FORMATS[name], by_template=False).specification(offer), vocabulary(special=special)
+        ToolDialect(TOOL_FORMATS[name], by_template=False).specification(offer), vocabulary(special=special)
     )
     rng = random.Random(f"{name} {syntax}")
     for _ in range(4):
         text = generated(fsm, rng, "", rng.randrange(10, 60))
-        called, given = read(ToolCallParser(FORMATS[name], schemas=offer.schemas()), [text])
-        assert (called, given) == read(ToolCallParser(FORMATS[name], schemas=offer.schemas()), list(text)), text
+        called, given = read(ToolCallParser(TOOL_FORMATS[name], schemas=offer.schemas()), [text])
+        assert (called, given) == read(ToolCallParser(TOOL_FORMATS[name], schemas=offer.schemas()), list(text)), text
         judged(syntax if called == "run" else other, given)
 
 
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.takes_text])
+@pytest.mark.parametrize("name", [name for name, one in TOOL_FORMATS.items() if one.takes_text])
 def test_white_space_at_the_start_of_an_input_is_kept(name: Any) -> None:
     offer = ResponsesBody.model_validate({"input": "x", "tools": [tool("regex")]}).chat.offer()
     assert offer is not None
-    one = FORMATS[name]
+    one = TOOL_FORMATS[name]
     text = f"{one.opens}{one.begin('run', 0, '0' * one.id_length)}\n 1{one.end}{one.closes}"
     for pieces in ([text], list(text)):
         assert read(ToolCallParser(one, schemas=offer.schemas()), pieces) == ("run", "\n 1")
@@ -123,7 +123,7 @@ async def test_the_package_reads_them(http: httpx.AsyncClient, compiler: FakeCom
 
 
 async def test_a_format_that_cannot_hold_text_says_so(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    name = next(name for name, one in FORMATS.items() if not one.takes_text)
+    name = next(name for name, one in TOOL_FORMATS.items() if not one.takes_text)
     async with client_of(application(compiler, replica, tool_format=name)) as http:
         response = await http.post("/v1/responses", json={"input": "x", "tools": [tool("regex")]})
     assert response.status_code == 400 and response.json()["error"]["param"] == "tools[0]"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from deployments.arguments import ThinkingArguments
 from deployments.chat.thinking import FAMILIES, ReasoningParser, Thinking
-from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
@@ -344,7 +344,7 @@ def test_whatever_was_thought_the_answer_matches(make: Any) -> None:
 
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "f"}}])
-@pytest.mark.parametrize("name", [name for name, tool_format in FORMATS.items() if tool_format.ends_thoughts])
+@pytest.mark.parametrize("name", [name for name, tool_format in TOOL_FORMATS.items() if tool_format.ends_thoughts])
 def test_a_call_ends_thoughts(name: ToolFormatName, choice: Any, parallel: bool) -> None:
     """Without the marker, too; and behind it the answer is as ever."""
     schemas = {"f": SCHEMA, "g": {"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]}}
@@ -352,7 +352,7 @@ def test_a_call_ends_thoughts(name: ToolFormatName, choice: Any, parallel: bool)
     body = {"messages": HELLO, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
     offer = ChatCompletionBody.model_validate(body).offer()
     assert offer is not None
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     specification = ToolDialect(tool_format, by_template=False).specification(offer, MARKERS)
     for special in (True, False):
         fsm = compile_grammar(specification, vocabulary(special=special))
@@ -375,11 +375,11 @@ def test_calls_behind_thoughts_match() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
     offer = ChatCompletionBody.model_validate({"messages": HELLO, "tools": [tool]}).offer()
     assert offer is not None
-    specification = ToolDialect(FORMATS["hermes"], by_template=False).specification(offer, MARKERS)
+    specification = ToolDialect(TOOL_FORMATS["hermes"], by_template=False).specification(offer, MARKERS)
     fsm = compile_grammar(specification, vocabulary(special=True))
     text = generated(fsm, random.Random(2), "No <tool_call\n</think>\n\nNow <tool_call>", 40)
     _, answer = ReasoningParser(MARKERS).feed(text)
-    content, calls = called(FORMATS["hermes"], answer)
+    content, calls = called(TOOL_FORMATS["hermes"], answer)
     assert content.startswith("Now") and calls and calls[0][0] == "f"
     jsonschema.validate(json.loads(calls[0][1]), SCHEMA)
 

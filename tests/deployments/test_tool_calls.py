@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deployments.chat.tool_arguments import JsonValue
 from deployments.chat.tool_calls import ToolCallParser, call_id
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import TOOL_FORMATS
 
 VALUES: list[dict[str, Any]] = [
     {},
@@ -44,11 +44,11 @@ def cut(text: str, rng: random.Random) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(borders)]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 @pytest.mark.parametrize("before", ["", "Let me look.", "a < b, [x] {y"])
 @pytest.mark.parametrize("after", ["", "\n", "\nThat was all."])
 def test_calls_are_read_whole_and_in_pieces(name: Any, before: str, after: str) -> None:
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     arguments = [json.dumps(value, ensure_ascii=False) for value in VALUES]
     calls = tool_format.write([(f"f_{index}", text) for index, text in enumerate(arguments)])
     text = f"{before}\n" * bool(before) + calls + after
@@ -68,13 +68,13 @@ def test_calls_are_read_whole_and_in_pieces(name: Any, before: str, after: str) 
 @given(st.text(alphabet="<cal: l>\n xé", max_size=30), st.integers(0, 1 << 30))
 def test_text_without_calls_is_unchanged(text: str, seed: int) -> None:
     if "<call:" not in text:
-        content, calls = read(ToolCallParser(FORMATS["turnstile"], 1), cut(text, random.Random(seed)))
+        content, calls = read(ToolCallParser(TOOL_FORMATS["turnstile"], 1), cut(text, random.Random(seed)))
         assert (content, calls) == (text, [])
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_of_a_call_that_was_cut_off_nothing_is_content(name: Any) -> None:
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     call = tool_format.write([("f", '{"a": [1, 2]}')])
     begin = len(tool_format.opens + tool_format.begin("f", 0, "0" * tool_format.id_length))
     for length in range(len(call) + 1):
@@ -95,7 +95,7 @@ def test_of_a_call_that_was_cut_off_nothing_is_content(name: Any) -> None:
 
 
 def test_text_that_ends_like_a_call_begins_is_content() -> None:
-    assert read(ToolCallParser(FORMATS["hermes"], 1), ["a <tool_"]) == ("a <tool_", [])
+    assert read(ToolCallParser(TOOL_FORMATS["hermes"], 1), ["a <tool_"]) == ("a <tool_", [])
 
 
 JSON_VALUES = st.recursive(
@@ -117,22 +117,22 @@ def test_the_end_of_a_json_value_is_found(value: Any, ascii_only: bool, size: in
 
 
 def test_ids_fit_their_templates_and_repeat() -> None:
-    hermes = FORMATS["hermes"]
+    hermes = TOOL_FORMATS["hermes"]
     assert call_id(hermes, "f", 0, {}, 1) == call_id(hermes, "f", 0, {}, 1) != call_id(hermes, "f", 0, {}, 2)
     assert call_id(hermes, "f", 0, {}, 1) != call_id(hermes, "f", 1, {}, 1)
-    mistral = call_id(FORMATS["mistral"], "f", 0, {}, 1)
-    assert len(mistral) == 9 and mistral.isalnum() and FORMATS["mistral"].accepts_id(mistral, "f")
-    assert not FORMATS["mistral"].accepts_id("call_1", "f")
-    assert FORMATS["kimi_k2"].accepts_id("functions.f:12", "f")
-    assert not FORMATS["kimi_k2"].accepts_id("functions.f:12", "g")
+    mistral = call_id(TOOL_FORMATS["mistral"], "f", 0, {}, 1)
+    assert len(mistral) == 9 and mistral.isalnum() and TOOL_FORMATS["mistral"].accepts_id(mistral, "f")
+    assert not TOOL_FORMATS["mistral"].accepts_id("call_1", "f")
+    assert TOOL_FORMATS["kimi_k2"].accepts_id("functions.f:12", "f")
+    assert not TOOL_FORMATS["kimi_k2"].accepts_id("functions.f:12", "g")
 
 
 def test_an_id_that_the_model_wrote_is_the_calls_id() -> None:
-    text = FORMATS["kimi_k2"].write([("f", "{}"), ("g", "{}")])
-    _, calls = read(ToolCallParser(FORMATS["kimi_k2"], 1), list(text))
+    text = TOOL_FORMATS["kimi_k2"].write([("f", "{}"), ("g", "{}")])
+    _, calls = read(ToolCallParser(TOOL_FORMATS["kimi_k2"], 1), list(text))
     assert [call["id"] for call in calls] == ["functions.f:0", "functions.g:1"]
     text = "[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{}"
-    _, calls = read(ToolCallParser(FORMATS["mistral_call_id"], 1), list(text))
+    _, calls = read(ToolCallParser(TOOL_FORMATS["mistral_call_id"], 1), list(text))
     assert [call["id"] for call in calls] == ["abcDEF123"]
 
 
@@ -143,7 +143,7 @@ def test_text_in_regions_goes_to_its_field() -> None:
     cohere += '{"tool_call_id": "0", "tool_name": "f", "parameters": {}}\n]<|END_ACTION|>'
     texts: list[tuple[Any, str]] = [("harmony", harmony), ("cohere", cohere)]
     for name, text in texts:
-        parser = ToolCallParser(FORMATS[name], 1)
+        parser = ToolCallParser(TOOL_FORMATS[name], 1)
         deltas = [delta for piece in text for delta in parser.feed(piece)]
         fields = ("reasoning_content", "content")
         assert ["".join(delta.get(field, "") for delta in deltas) for field in fields] == ["Hm.", "I look."]

@@ -8,7 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
+from deployments.chat.tool_formats import (
+    TOOL_FORMATS,
+    ToolFormatName,
+    detected_format,
+    renders_tools,
+    takes_argument_text,
+)
 from deployments.chat.tool_formats.declaration import ToolFormat
 from deployments.chat.tool_formats.tags import WantedCalls, answer_format
 from deployments.shipped import REPOSITORY
@@ -56,9 +62,9 @@ TEMPLATES = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_the_format_follows_from_the_chat_template(name: Any) -> None:
-    if FORMATS[name].marks != () or name == "turnstile":
+    if TOOL_FORMATS[name].marks != () or name == "turnstile":
         assert detected_format(TEMPLATES[name]) == name
         assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
     else:
@@ -89,8 +95,8 @@ def test_a_template_says_how_it_takes_arguments(template: str | None, expected: 
 
 
 def test_a_trigger_begins_every_call() -> None:
-    assert FORMATS.keys() == set(get_args(ToolFormatName))
-    for tool_format in FORMATS.values():
+    assert TOOL_FORMATS.keys() == set(get_args(ToolFormatName))
+    for tool_format in TOOL_FORMATS.values():
         assert tool_format.write([("f", "{}")]).startswith(tool_format.trigger)
         assert tool_format.call.count("$name") == tool_format.call.count("$arguments") == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
 from tests.deployments.test_tool_calls import VALUES, cut, read
 
 Calls = list[tuple[str, Any]]
@@ -89,7 +89,7 @@ READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_the_same_calls_are_read(name: ToolFormatName) -> None:
-    tool_format, rng = FORMATS[name], random.Random(name)
+    tool_format, rng = TOOL_FORMATS[name], random.Random(name)
     for _ in range(40):
         values = rng.sample(VALUES, 1 if not tool_format.several else rng.randrange(1, 5))
         calls = [(f"f_{index}", value) for index, value in enumerate(values)]

@@ -12,7 +12,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionAllowedToolChoiceParam
 
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import TOOL_FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
@@ -339,7 +339,7 @@ async def test_a_bad_schema_is_refused_at_its_place(
 
 
 @pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 @pytest.mark.parametrize(
     ("choice", "parallel"), [("auto", True), ("required", True), ("required", False), (NAMED, True)]
 )
@@ -348,7 +348,7 @@ def test_every_call_matches_its_schema(name: Any, choice: Any, parallel: bool, s
     body = {**BODY, "tool_choice": choice, "parallel_tool_calls": parallel}
     offer = ChatCompletionBody.model_validate(body).offer()
     assert offer is not None
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     fsm = compile_grammar(ToolDialect(tool_format, by_template=False).specification(offer), vocabulary(special=special))
     rng = random.Random(str((name, choice, parallel)))
     for prefix in prefixes(tool_format, offer.choice, rng) * 2:
@@ -367,13 +367,13 @@ def test_the_judge_finds_faults() -> None:
         ('<call:get_weather>{"days": 3}</call>', "'city' is a required property"),
         ('<call:now>{"x": 1</call>', "now: "),
     ]:
-        assert wrong in (fault(FORMATS["turnstile"], offer, text, triggered=True) or ""), text
+        assert wrong in (fault(TOOL_FORMATS["turnstile"], offer, text, triggered=True) or ""), text
 
 
 def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
     template = "{% for tool in tools %}write <toolcall><f=name><p=x>{% endfor %}"
     assert not ToolDialect.of_model("auto", template).by_template
-    assert ToolDialect.of_model("hermes", template) == ToolDialect(FORMATS["hermes"], by_template=True)
+    assert ToolDialect.of_model("hermes", template) == ToolDialect(TOOL_FORMATS["hermes"], by_template=True)
 
 
 async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:

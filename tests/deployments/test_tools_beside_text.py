@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import TOOL_FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from grammar_workers import compile_grammar
@@ -21,7 +21,7 @@ from tests.deployments.tool_calls import generated, read, vocabulary
 
 pytestmark = pytest.mark.anyio
 
-TRIGGERS = sorted({one.trigger for one in FORMATS.values()})
+TRIGGERS = sorted({one.trigger for one in TOOL_FORMATS.values()})
 PERSON = {
     "type": "object",
     "properties": {"name": {"enum": ["Alice", *TRIGGERS]}, "parameters": {"type": "integer"}},
@@ -56,24 +56,24 @@ def judged(name: str, content: str, calls: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_answers_are_calls_or_texts(name: Any, constraint: str, special: bool) -> None:
     """Random walks, also from the beginning of a call and of a text, read whole and in pieces."""
     offer = ChatCompletionBody.model_validate({"messages": HELLO, "tools": TOOLS, **CONSTRAINTS[constraint]}).offer()
     assert offer is not None and offer.text is not None
-    dialect = ToolDialect(FORMATS[name], by_template=False)
+    dialect = ToolDialect(TOOL_FORMATS[name], by_template=False)
     fsm = compile_grammar(dialect.specification(offer), vocabulary(special=special))
     rng = random.Random(f"{name} {constraint} {special}")
     begin = dialect.text_begin(offer)
-    last = [region.opens for region in FORMATS[name].texts if region.last]
+    last = [region.opens for region in TOOL_FORMATS[name].texts if region.last]
     text = f"{begin}{''.join(last)}{'{' if constraint == 'schema' else '['}"
     kinds = set()
-    for prefix in ("", "", "", FORMATS[name].trigger, text):
+    for prefix in ("", "", "", TOOL_FORMATS[name].trigger, text):
         answer = generated(fsm, rng, prefix, rng.randrange(10, 60))
         schemas = offer.schemas()
-        content, calls = read(ToolCallParser(FORMATS[name], schemas=schemas, text_begin=begin), [answer])
+        content, calls = read(ToolCallParser(TOOL_FORMATS[name], schemas=schemas, text_begin=begin), [answer])
         assert (content, calls) == read(
-            ToolCallParser(FORMATS[name], schemas=schemas, text_begin=begin), list(answer)
+            ToolCallParser(TOOL_FORMATS[name], schemas=schemas, text_begin=begin), list(answer)
         ), answer
         judged(constraint, content, calls)
         kinds.add(bool(calls))

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from benchmarks.maskbench_data import parse_with_data
 from deployments.chat.tool_bodies import FunctionChoice, NamedTool, Tool
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormat, ToolFormatName
 from deployments.chat.tools import Offer, ToolDialect
 from deployments.http.errors import ApiError
 from deployments.shipped import REPOSITORY
@@ -40,7 +40,7 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 WORDS = sorted(
     {
         word
-        for one in FORMATS.values()
+        for one in TOOL_FORMATS.values()
         for text in (
             one.call,
             one.opens,
@@ -162,7 +162,7 @@ def requests(folder: Path) -> Iterator[tuple[str, list[Tool]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", default="1/1", help="K/N: the K-th of N parts of the requests")
-    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="default: all")
+    parser.add_argument("--formats", nargs="+", choices=TOOL_FORMATS, default=list(TOOL_FORMATS), help="default: all")
     arguments = parse_with_data(parser)
     part, parts = map(int, arguments.sample.split("/"))
     vocabularies = [vocabulary(special=special) for special in (False, True)]
@@ -172,7 +172,7 @@ def main() -> int:
     refusals = {}
     for name, tools in tqdm(list(requests(arguments.data))[part - 1 :: parts], desc="requests", disable=None):
         for format_name in arguments.formats:
-            tool_format = FORMATS[format_name]
+            tool_format = TOOL_FORMATS[format_name]
             for choice, one in ((choice, one) for choice in choices(tools) for one in vocabularies):
                 offer = Offer(tools, choice, parallel=True)
                 try:

@@ -8,7 +8,7 @@ import pytest
 
 from docs.generator.grammar_features import reference
 from grammar_workers import GrammarOptions, Limits
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from grammar_workers.languages.json_schema.read.keywords import KEYWORDS, RESTRICTIONS
 from grammar_workers.specification import SPECIFICATION
 
@@ -23,7 +23,7 @@ def test_the_committed_reference_is_current() -> None:
     "name",
     [
         *KEYWORDS,
-        *FORMATS,
+        *STRING_FORMATS,
         *GrammarOptions.model_fields,
         *Limits.__dataclass_fields__,
         *SPECIFICATION.json_schema()["discriminator"]["mapping"],
@@ -35,4 +35,4 @@ def test_everything_is_in_it(name: str) -> None:
 
 def test_remarks_are_about_something() -> None:
     assert RESTRICTIONS.keys() <= KEYWORDS.keys()
-    assert all(found.wider for found in FORMATS.values() if found.narrower)
+    assert all(found.wider for found in STRING_FORMATS.values() if found.narrower)

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up_formats
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from grammar_workers.languages.regex import compile
 from tests.grammar_workers.schemas import is_valid
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
@@ -98,7 +98,7 @@ def compiled(name: str, **keywords: Any) -> TokenFSM:
     return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", sorted(STRING_FORMATS))
 def test_what_is_generated_is_well_formed(name: str) -> None:
     """Random walks, most of them short enough to hit the borders of each part."""
     assert name in CHECKED, (
@@ -156,7 +156,7 @@ def test_formats_made_ahead_are_not_made_again(monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError("a subset construction")
 
     monkeypatch.setattr(compile, "SubsetConstruction", refuse)
-    for name in FORMATS:
+    for name in STRING_FORMATS:
         compile_grammar({"type": "json_schema", "schema": {"type": "string", "format": name}}, bytes_vocabulary())
     with pytest.raises(AssertionError):
         compile_grammar({"type": "regex", "pattern": "a new one"}, bytes_vocabulary())

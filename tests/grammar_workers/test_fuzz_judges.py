@@ -15,7 +15,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject
@@ -84,9 +84,9 @@ def test_json(schema: Any, options: dict[str, Any], text: str, answer: Answer) -
 
 def test_judges_know_every_format() -> None:
     """One that they do not know is no format to them, which they would blame on the engine."""
-    assert FORMATS.keys() <= jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.keys()
-    assert FORMATS.keys() == FORMAT_TEXTS.keys()
-    for name in FORMATS:
+    assert STRING_FORMATS.keys() <= jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.keys()
+    assert STRING_FORMATS.keys() == FORMAT_TEXTS.keys()
+    for name in STRING_FORMATS:
         assert jsonschema_rs.validator_for({"format": name}, validate_formats=True, ignore_unknown_formats=False)
     with pytest.raises(ValueError, match="nonsense"):
         jsonschema_rs.validator_for({"format": "nonsense"}, validate_formats=True, ignore_unknown_formats=False)

@@ -12,7 +12,7 @@ from packaging.version import Version
 from vllm.reasoning import ReasoningParserManager
 
 from deployments.chat.thinking import FAMILIES, ReasoningParser
-from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
 from tests.vllm.tool_call_judge import (
     KINDS,
     Calls,
@@ -161,7 +161,7 @@ READERS: dict[str, Callable[[Judge, list[str], list[dict[str, Any]]], Calls]] = 
 @pytest.mark.parametrize("judge", JUDGES, ids=lambda judge: f"{judge.parser}-{judge.tool_format}")
 def test_the_same_calls_are_read(judge: Judge, reader: str, kind: str) -> None:
     rng = random.Random(f"{judge} {reader} {kind}")
-    several = FORMATS[judge.tool_format].several
+    several = TOOL_FORMATS[judge.tool_format].several
     known, wrong = (judge.parser, reader, kind) in WRONG, 0
     for attempt in range(30):
         calls = calls_with(kind, judge.tool_format, rng, several and attempt % 2 == 1)
@@ -180,7 +180,7 @@ def test_the_same_calls_are_read(judge: Judge, reader: str, kind: str) -> None:
 
 def test_formats_whose_calls_end_thoughts_are_judged() -> None:
     judged = {tool_format for _, tool_format, _ in THINKERS}
-    assert judged == {name for name, tool_format in FORMATS.items() if tool_format.ends_thoughts}
+    assert judged == {name for name, tool_format in TOOL_FORMATS.items() if tool_format.ends_thoughts}
 
 
 @pytest.mark.parametrize("kind", ["words", "quotes", "braces", "nested"])
@@ -194,7 +194,7 @@ def test_a_call_that_ends_thoughts_is_one(parser: str, name: ToolFormatName, sta
         calls = calls_with(kind, name, rng, several=False)
         parts = spelled(name, calls, rng)
         parts[0] = f"Let me see: {markers.closes if ended else ''}{parts[0]}"
-        ours = ReasoningParser(markers, FORMATS[name].trigger)
+        ours = ReasoningParser(markers, TOOL_FORMATS[name].trigger)
         read = [ours.feed(piece) for piece, _ in pieces(one, parts)]
         thoughts, answer = ("".join(texts) for texts in zip(*read, strict=True))
         assert thoughts == "Let me see:"

@@ -11,7 +11,7 @@ import xgrammar
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
 from vllm.tool_parsers.structural_tag_registry import get_model_structural_tag
 
-from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
 from deployments.chat.tool_formats.tags import WantedCalls, answer_format
 from tests.vllm.tool_call_judge import ARGUMENTS, calls_with, offered, spelled
 
@@ -29,7 +29,7 @@ def tag_of(name: ToolFormatName, tools: list[dict[str, Any]], **choice: bool) ->
     functions = [(tool["function"]["name"], tool["function"]["parameters"]) for tool in tools]
     return {
         "type": "structural_tag",
-        "format": in_styles(answer_format(FORMATS[name], WantedCalls(functions, **choice))),
+        "format": in_styles(answer_format(TOOL_FORMATS[name], WantedCalls(functions, **choice))),
     }
 
 
@@ -55,16 +55,16 @@ def in_styles(part: Any) -> Any:
 
 def is_known(name: ToolFormatName) -> bool:
     """Whether XGrammar has such arguments: not those in Python's notation."""
-    parameters = FORMATS[name].parameters
+    parameters = TOOL_FORMATS[name].parameters
     return parameters is None or parameters.notation == "plain"
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("name", [name for name in FORMATS if is_known(name)])
+@pytest.mark.parametrize("name", [name for name in TOOL_FORMATS if is_known(name)])
 def test_xgrammar_takes_what_is_spelled(name: Any, kind: str) -> None:
     rng = random.Random(f"{name} {kind}")
     for attempt in range(6):
-        calls = calls_with(kind, name, rng, FORMATS[name].several and attempt % 2 == 1)
+        calls = calls_with(kind, name, rng, TOOL_FORMATS[name].several and attempt % 2 == 1)
         text = "".join(spelled(name, calls, rng))
         functions = offered(calls)
         for demanded in (False, True):
@@ -89,7 +89,7 @@ THEIRS: dict[ToolFormatName, str] = {
 def test_their_tags_take_what_is_spelled(name: ToolFormatName, kind: str) -> None:
     rng = random.Random(f"{name} {kind} theirs")
     for attempt in range(6):
-        calls = calls_with(kind, name, rng, FORMATS[name].several and attempt % 2 == 1)
+        calls = calls_with(kind, name, rng, TOOL_FORMATS[name].several and attempt % 2 == 1)
         text = "".join(spelled(name, calls, rng))
         choice = {"tool_choice": "required", "reasoning": "disabled"}
         assert takes(xgrammar.get_model_structural_tag(THEIRS[name], offered(calls), **choice), text), text

@@ -16,7 +16,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.tool_parsers import ToolParserManager
 
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
 from tests.vllm.server import MODEL
 
 Calls = list[tuple[str, Any]]
@@ -106,7 +106,7 @@ def pieces(one: PreTrainedTokenizerBase, parts: list[str]) -> list[tuple[str, li
 def read_by_us(name: ToolFormatName, parts: list[str], tools: list[dict[str, Any]]) -> Calls:
     """The calls as we read them."""
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    parser = ToolCallParser(FORMATS[name], 0, schemas=schemas)
+    parser = ToolCallParser(TOOL_FORMATS[name], 0, schemas=schemas)
     calls: list[list[str]] = []
     for delta in [delta for part in parts for delta in parser.feed(part)]:
         for call in delta.get("tool_calls", ()):
@@ -152,7 +152,7 @@ KINDS = (*ARGUMENTS, "own")
 
 def calls_with(kind: str, name: ToolFormatName, rng: random.Random, several: bool) -> list[tuple[str, dict[str, Any]]]:
     """Calls of functions with such arguments; of the kind `own`: with texts of the format itself in strings."""
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     names = [
         one for one in ("f", "get_weather", "a-b", "F_2", "name", "x" * 64) if re.fullmatch(tool_format.names, one)
     ]
@@ -184,7 +184,7 @@ _SCHEMAS: dict[type, dict[str, Any]] = {
 
 def spelled(name: ToolFormatName, calls: list[tuple[str, dict[str, Any]]], rng: random.Random) -> list[str]:
     """The answer as a model of the family writes it, cut around the arguments: every other part is arguments."""
-    tool_format = FORMATS[name]
+    tool_format = TOOL_FORMATS[name]
     if tool_format.parameters is not None:
         return [tool_format.write([(function, json.dumps(arguments)) for function, arguments in calls])]
     frame = tool_format.write([(function, "\0") for function, _ in calls]).split("\0")

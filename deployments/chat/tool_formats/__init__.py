@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from deployments.chat.tool_formats.declaration import ToolFormat
-from deployments.chat.tool_formats.families import FORMATS, ToolFormatName
+from deployments.chat.tool_formats.families import TOOL_FORMATS, ToolFormatName
 
-__all__ = ["FORMATS", "ToolFormat", "ToolFormatName", "detected_format", "renders_tools", "takes_argument_text"]
+__all__ = ["TOOL_FORMATS", "ToolFormat", "ToolFormatName", "detected_format", "renders_tools", "takes_argument_text"]
 
 
 def detected_format(chat_template: str | None) -> ToolFormatName:
@@ -17,11 +17,12 @@ def detected_format(chat_template: str | None) -> ToolFormatName:
         chat_template: Source of the template (Jinja). None: the model has none.
 
     Returns:
-        Key of `FORMATS`: the first format whose markers all occur in the template. If no format matches: `turnstile`.
+        Key of `TOOL_FORMATS`: the first format whose `marks` all occur in the template. If no format matches:
+        `turnstile`.
     """
     # Templates escape quotes and line breaks in different ways inside their string literals.
     text = (chat_template or "").replace('\\"', '"').replace("\\n", "\n")
-    for name, one in FORMATS.items():
+    for name, one in TOOL_FORMATS.items():
         marks = (one.trigger,) if one.marks is None else one.marks
         if marks and all(mark in text for mark in marks):
             return name

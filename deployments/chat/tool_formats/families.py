@@ -1,7 +1,7 @@
 """Declarations of the tool call formats of all supported model families.
 
-To add a family, add an entry to `FORMATS`. No other code is needed. A chat template is compared with the entries in
-their order, and the first match is its format.
+To add a family, add an entry to `TOOL_FORMATS`. No other code is needed. A chat template is compared with the entries
+in their order, and the first match is its format (see *A new format* in docs/tools.md).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _element(name: str, content: str, **fields: Any) -> ToolFormat:
 
 # Value of the setting `tool_format` -> format. A chat template has the first format whose `marks` it contains. The
 # format `turnstile` is for models whose chat template does not support tools.
-FORMATS: dict[str, ToolFormat] = {
+TOOL_FORMATS: dict[str, ToolFormat] = {
     # gpt-oss by OpenAI: messages in channels; calls are messages to a function.
     "harmony": ToolFormat(
         call="<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$arguments",
@@ -239,5 +239,5 @@ FORMATS: dict[str, ToolFormat] = {
 if TYPE_CHECKING:
     ToolFormatName = str
 else:
-    # Type of a setting that names one of `FORMATS`.
-    ToolFormatName = Literal[tuple(sorted(FORMATS))]
+    # Type of a setting that names one of `TOOL_FORMATS`.
+    ToolFormatName = Literal[tuple(sorted(TOOL_FORMATS))]

@@ -21,7 +21,7 @@ from grammar_workers.languages.cfg.left_recursion import remove_left_recursion
 from grammar_workers.languages.cfg.rtn import TransitionNetwork, build, remove_empty_texts
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.cfg.rule_nfa import to_characters
-from grammar_workers.languages.cfg.syntax import FORMATS, PlacedFormat
+from grammar_workers.languages.cfg.syntax import FORMAT_CHARACTERS, PlacedFormat
 from grammar_workers.options import Limits
 
 Syntax = Literal["gbnf", "lark"]
@@ -75,7 +75,7 @@ def read_grammar(
     budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
     if grammar.formats:
-        alphabet = charset.subtract(alphabet, FORMATS)
+        alphabet = charset.subtract(alphabet, FORMAT_CHARACTERS)
     with grammar.named(grammar.start).limits():
         if grammar.context is None:
             network = build(grammar, alphabet, budget)

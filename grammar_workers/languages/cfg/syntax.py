@@ -134,7 +134,7 @@ FIRST_FORMAT, LAST_FORMAT = 0x10F000, 0x10FFFF
 # Characters that stand for formats (tokens and JSON values): the end of the last plane for private use.
 #
 # A grammar with formats cannot generate these characters.
-FORMATS: Charset = ((FIRST_FORMAT, LAST_FORMAT),)
+FORMAT_CHARACTERS: Charset = ((FIRST_FORMAT, LAST_FORMAT),)
 
 
 class PlacedFormat(NamedTuple):

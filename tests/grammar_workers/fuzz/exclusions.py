@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from tests.grammar_workers.fuzz.spelling import is_extreme, numbers_in
 
 JSONSCHEMA = "jsonschema"
@@ -20,7 +20,7 @@ COMPLETENESS = "completeness"
 
 _RELIABLE_DIGITS = 15
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
-_PARTIAL_FORMATS = frozenset(name for name, found in FORMATS.items() if found.wider is not None)
+_PARTIAL_FORMATS = frozenset(name for name, found in STRING_FORMATS.items() if found.wider is not None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from grammar_workers.languages.json_schema.read.formats import FORMATS
+from grammar_workers.languages.json_schema.read.formats import STRING_FORMATS
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.patterns import Pattern, random_pattern
 
@@ -161,7 +161,7 @@ class SchemaMaker:
     def _strings(self, depth: int) -> dict[str, Any]:
         schema = self._some(minLength=self._length, maxLength=self._length, pattern=self._pattern)
         if self._rng.random() < 0.06:
-            schema["format"] = self._rng.choice(list(FORMATS))
+            schema["format"] = self._rng.choice(list(STRING_FORMATS))
         return {"type": "string", **schema} if self._rng.random() < 0.7 else schema
 
     def _texts(self, depth: int) -> dict[str, Any]:

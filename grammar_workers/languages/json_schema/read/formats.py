@@ -1,4 +1,4 @@
-"""The formats that JSON Schema defines, as patterns of the whole string. Each one is an entry of `FORMATS`.
+"""The formats that JSON Schema defines, as patterns of the whole string. Each one is an entry of `STRING_FORMATS`.
 
 Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 and 5890 (host names), RFC 2673 and
 4291 (IP addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers),
@@ -141,7 +141,7 @@ class Format(NamedTuple):
     until_6: str | None = None
 
 
-FORMATS = {
+STRING_FORMATS = {
     "date": Format(7, _DATE, wider=_ANY_DATE, narrower="years before 0001"),
     "time": Format(7, _TIME, wider=_ANY_TIME, narrower="leap seconds"),
     "date-time": Format(4, rf"{_DATE}[Tt]{_TIME}", wider=rf"{_ANY_DATE}[Tt]{_ANY_TIME}"),
@@ -213,10 +213,10 @@ def source_of(name: str, draft: int) -> str:
     and `WIDER_SOURCES` maps it to an expression that matches every text.
 
     Args:
-        name: Name of a format, a key of `FORMATS`.
+        name: Name of a format, a key of `STRING_FORMATS`.
         draft: Number of the draft, as in `keywords.DRAFTS`.
     """
-    found = FORMATS[name]
+    found = STRING_FORMATS[name]
     if draft < found.since:
         return _undefined(found)
     return f"^(?:{found.until_6 if draft <= 6 and found.until_6 else found.pattern})$"
@@ -232,7 +232,7 @@ def _undefined(found: Format) -> str:
 # For a draft that does not define the format, this is every text.
 WIDER_SOURCES = {
     f"^(?:{pattern})$": f"^(?:{found.wider})$"
-    for found in FORMATS.values()
+    for found in STRING_FORMATS.values()
     for pattern in (found.pattern, found.until_6)
     if found.wider is not None and pattern is not None
-} | {_undefined(found): _ANY for found in FORMATS.values()}
+} | {_undefined(found): _ANY for found in STRING_FORMATS.values()}

@@ -212,11 +212,11 @@ class ScalarKeywords:
             raise scope.wrong("format", "a string")
         if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
-        if name not in formats.FORMATS:
+        if name not in formats.STRING_FORMATS:
             self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r} is not enforced")
             return TRUE
         parts = [self._pool.atom(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
-        if (longest := formats.FORMATS[name].longest) is not None:
+        if (longest := formats.STRING_FORMATS[name].longest) is not None:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, longest)))
         return self._pool.all_of(parts)
 
