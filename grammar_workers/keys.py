@@ -44,8 +44,8 @@ from grammar_workers.specification import (
 from grammar_workers.types import GrammarKey
 from grammar_workers.validation import FrozenModel, place_of, pointer
 
-# Part of every key. Raise it, once per merged change, if a specification compiles to another language or another table
-# layout than before.
+# Part of every key. Raise it by one in every change after which some specification compiles to another automaton: other
+# allowed outputs, or other tables for the same outputs (docs/versioning.md). CHANGELOG.md names the new number.
 COMPILER_VERSION = 22
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TOO_DEEP = "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"

@@ -68,9 +68,9 @@ def reference() -> str:
         ),
         (
             "## Formats",
-            "Turnstile asserts these formats in all drafts, unless the option `format` is `annotate`. Any other format "
-            "is an annotation, and `TokenFSM.notes` lists it. Some valid texts of a format are never generated. The "
-            "table lists them. `not: {format: ...}` also excludes these texts, and texts that have the format only in "
+            "Turnstile asserts these formats of JSON Schema in all drafts, unless the option `format` is `annotate`. "
+            "Any other format is an annotation, and `TokenFSM.notes` lists it. Some valid texts of a format are never "
+            "generated. The table lists them. `not: {format: ...}` also excludes these texts, and texts that have the format only in "
             "a later draft.\n\n" + table(["format", "valid texts that are not generated"], _formats()),
         ),
         (

@@ -13,6 +13,8 @@ import jsonschema
 from hypothesis import assume
 from hypothesis import strategies as st
 
+import tests.grammar_workers.other_formats  # noqa: F401 - registers the checkers of formats
+
 Schema = dict[str, Any] | bool
 
 NAMES = ("a", "b", "ab", "é")

@@ -30,6 +30,8 @@ from tests.grammar_workers.fuzz.text_judges import gbnf_as_lark, judge_of
 from tests.grammar_workers.fuzz.values import FORMAT_TEXTS, ValueMaker
 from tests.grammar_workers.fuzz.verdicts import Answer
 from tests.grammar_workers.fuzz.vocabularies import Tokens, can_spell, every_byte, tokenizations
+from tests.grammar_workers.other_formats import DRAFTS, OTHER_FORMATS, register
+from tests.grammar_workers.schemas import is_valid
 
 V, I, O = Answer.VALID, Answer.INVALID, Answer.OPEN  # noqa: E741
 ORDERED = {"properties": {"a": True, "b": True}, "required": ["c"]}
@@ -86,10 +88,23 @@ def test_judges_know_every_format() -> None:
     """One that they do not know is no format to them, which they would blame on the engine."""
     assert STRING_FORMATS.keys() <= jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.keys()
     assert STRING_FORMATS.keys() == FORMAT_TEXTS.keys()
+    options: Any = {"validate_formats": True, "ignore_unknown_formats": False, "formats": OTHER_FORMATS}
     for name in STRING_FORMATS:
-        assert jsonschema_rs.validator_for({"format": name}, validate_formats=True, ignore_unknown_formats=False)
+        assert jsonschema_rs.validator_for({"format": name}, **options)
     with pytest.raises(ValueError, match="nonsense"):
-        jsonschema_rs.validator_for({"format": "nonsense"}, validate_formats=True, ignore_unknown_formats=False)
+        jsonschema_rs.validator_for({"format": "nonsense"}, **options)
+
+
+@pytest.mark.parametrize("draft", DRAFTS, ids=lambda draft: draft.__name__)
+def test_judges_check_a_format_that_no_draft_defines(draft: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OTHER_FORMATS, "even", lambda value: not isinstance(value, str) or len(value) % 2 == 0)
+    monkeypatch.setattr(draft.FORMAT_CHECKER, "checkers", dict(draft.FORMAT_CHECKER.checkers))
+    register()
+    schema = {"$schema": draft.META_SCHEMA["$schema"], "format": "even"}
+    second = jsonschema_rs.validator_for(schema, validate_formats=True, formats=OTHER_FORMATS)
+    for text, valid in (('"ab"', True), ('"abc"', False), ("7", True)):
+        assert is_valid(schema, text) == second.is_valid(json.loads(text)) == valid
+        assert (JsonJudge(schema, GrammarOptions()).verdict(text).answer == I) != valid
 
 
 TAG = {

@@ -37,6 +37,7 @@ from tests.grammar_workers.fuzz.spelling import (
     with_floats,
 )
 from tests.grammar_workers.fuzz.verdicts import VALID, Verdict, invalid, undecided
+from tests.grammar_workers.other_formats import OTHER_FORMATS
 
 _PRECISION = 700
 _NAME_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
@@ -62,7 +63,9 @@ class JsonJudge:
         self._second: Any = None
         self.second_refuses = ""
         try:
-            self._second = jsonschema_rs.validator_for(self.schema, validate_formats=self._asserts)
+            self._second = jsonschema_rs.validator_for(
+                self.schema, validate_formats=self._asserts, formats=OTHER_FORMATS
+            )
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             self.second_refuses = str(error)[:80]
 

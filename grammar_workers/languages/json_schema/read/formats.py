@@ -1,4 +1,6 @@
-"""The formats that JSON Schema defines, as patterns of the whole string. Each one is an entry of `STRING_FORMATS`.
+"""Formats of strings (`STRING_FORMATS`): the values of the keyword `format` that Turnstile enforces, as patterns.
+
+A pattern describes the whole string. Formats that no draft of JSON Schema defines belong here, too.
 
 Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 and 5890 (host names), RFC 2673 and
 4291 (IP addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers),
@@ -121,10 +123,11 @@ _FUTURE_ADDRESS = r"[!-~]*\[[Vv][!-~]*"
 
 
 class Format(NamedTuple):
-    """Definition of one format of JSON Schema, by regular expressions that match the whole string.
+    """Definition of one format of strings, by regular expressions that match the whole string.
 
     Attributes:
-        since: Number of the first draft that defines the format, as in `keywords.DRAFTS`.
+        since: Number of the first draft that defines the format, as in `keywords.DRAFTS`. 4 if no draft defines it: the
+            format then has the same meaning in all drafts.
         pattern: Pattern of the texts that may be generated.
         wider: If `pattern` excludes some texts of the format, a pattern that matches at least all texts of the format;
             otherwise None. It is used if a schema requires texts that are *not* of the format.
