@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any, get_args
 
 import pytest
 
+from deployments.chat import tool_formats
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import (
     TOOL_FORMATS,
@@ -71,6 +73,30 @@ def test_the_format_follows_from_the_chat_template(name: Any) -> None:
         assert name not in TEMPLATES
 
 
+OTHER_MATCHES = {
+    "mistral_call_id": {"mistral", "mistral_list"},
+    "mistral": {"mistral_list"},
+    "deepseek_v3": {"deepseek_v3_1"},
+    "glm4_5": {"glm4_7"},
+}
+"""Formats that a template would have if its own, which stands before them, did not exist."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_matches_no_other_format(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    matching = set()
+    for other in TOOL_FORMATS:
+        monkeypatch.setattr(tool_formats, "TOOL_FORMATS", {other: TOOL_FORMATS[other]})
+        matching.add(detected_format(TEMPLATES[name]))
+    assert matching - {name, "turnstile"} == OTHER_MATCHES.get(name, set())
+
+
+def test_the_table_of_the_documentation_is_in_the_order_of_detection() -> None:
+    formats = (REPOSITORY / "docs/tools.md").read_text().partition("\n## Formats\n")[2]
+    table = formats.partition("| `tool_format` |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(TOOL_FORMATS)
+
+
 def test_a_model_without_a_template_has_our_format() -> None:
     assert detected_format(None) == "turnstile" and not renders_tools(None)
 
@@ -101,11 +127,16 @@ def test_a_trigger_begins_every_call() -> None:
         assert tool_format.call.count("$name") == tool_format.call.count("$arguments") == 1
 
 
-def test_the_example_of_the_documentation_is_a_format() -> None:
-    (block,) = [part for part in (REPOSITORY / "docs/tools.md").read_text().split("```python") if '"acme"' in part]
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("acme", '<acts>f:0 {"x": 1};g:1 {}</acts>'), ("acme_lines", '<act>f {"x": 1}</act>;<act>g {}</act>')],
+)
+def test_the_example_of_the_documentation_is_a_format(name: str, text: str) -> None:
+    document = (REPOSITORY / "docs/tools.md").read_text()
+    assert f"`{text}`" in document
+    (block,) = [part for part in document.split("```python") if f'"{name}": ToolFormat' in part]
     entry = textwrap.dedent(block.partition("```")[0])
-    acme: ToolFormat = eval(f"{{{entry}}}", {"ToolFormat": ToolFormat})["acme"]
-    text = '<acts>f:0 {"x": 1};g:1 {}</acts>'
+    acme: ToolFormat = eval(f"{{{entry}}}", {"ToolFormat": ToolFormat})[name]
     assert acme.write([("f", '{"x": 1}'), ("g", "{}")]) == text
     _, calls = read(ToolCallParser(acme, 1), list(text))
     assert [(call["name"], call["arguments"]) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]

@@ -87,6 +87,23 @@ READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
 }
 
 
+JUDGED_BY_VLLM: set[ToolFormatName] = {
+    "hermes", "llama3", "mistral_list", "mistral", "deepseek_v3", "deepseek_v3_1", "kimi_k2", "granite3", "functools",
+    "cohere", "jamba", "apertus", "longcat", "internlm2", "granite_20b", "qwen3_coder", "seed_oss", "glm4_5", "glm4_7",
+    "minimax_m2", "deepseek_v3_2", "pythonic", "function_gemma", "gemma4", "lfm2", "olmo3", "deepseek_v4",
+}  # fmt: skip
+"""Formats that a parser of vLLM reads, too, in `tests/vllm/test_tool_parsers.py`, which compares this list with its
+own."""
+
+THOUGHTS_NOT_JUDGED: set[ToolFormatName] = set()
+"""Formats whose calls end the reasoning (`ends_thoughts`), and for which vLLM has no parser of the reasoning."""
+
+
+def test_every_format_has_a_second_reader() -> None:
+    assert READERS.keys() | JUDGED_BY_VLLM == TOOL_FORMATS.keys()
+    assert {name for name, tool_format in TOOL_FORMATS.items() if tool_format.ends_thoughts} >= THOUGHTS_NOT_JUDGED
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_the_same_calls_are_read(name: ToolFormatName) -> None:
     tool_format, rng = TOOL_FORMATS[name], random.Random(name)

@@ -1,4 +1,7 @@
-"""Every tool format against vLLM's own parser: the same calls come out of what our declaration spells."""
+"""Tool formats against vLLM's own parsers: the same calls come out of what our declaration spells.
+
+`tests/deployments/test_tool_readers.py` reads the formats for which vLLM has no parser.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from vllm.reasoning import ReasoningParserManager
 
 from deployments.chat.thinking import FAMILIES, ReasoningParser
 from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
+from tests.deployments.test_tool_readers import JUDGED_BY_VLLM, THOUGHTS_NOT_JUDGED
 from tests.vllm.tool_call_judge import (
     KINDS,
     Calls,
@@ -180,7 +184,13 @@ def test_the_same_calls_are_read(judge: Judge, reader: str, kind: str) -> None:
 
 def test_formats_whose_calls_end_thoughts_are_judged() -> None:
     judged = {tool_format for _, tool_format, _ in THINKERS}
-    assert judged == {name for name, tool_format in TOOL_FORMATS.items() if tool_format.ends_thoughts}
+    ending = {name for name, tool_format in TOOL_FORMATS.items() if tool_format.ends_thoughts}
+    assert judged == ending - THOUGHTS_NOT_JUDGED
+
+
+def test_the_list_of_judged_formats_is_right() -> None:
+    later = {"cohere"} if _LATER else set()
+    assert {judge.tool_format for judge in JUDGES} == JUDGED_BY_VLLM - later
 
 
 @pytest.mark.parametrize("kind", ["words", "quotes", "braces", "nested"])

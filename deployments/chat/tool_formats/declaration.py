@@ -109,16 +109,19 @@ class ToolFormat:
         call: Template of one call, with the holes `$name` and `$arguments`. A third hole is possible, for an id that
             the model writes: `$count` (decimal digits) or `$random` (`id_length` letters and digits).
         trigger: Beginning of `call` or of `opens`. When the output contains this text, a call must follow.
-        marks: Texts for the detection of the format: a chat template that contains all of them has this format. None:
-            the text is `trigger`. Empty: the format is never detected.
-        separator: Text between two calls in a section, or in a response that has calls only.
+        marks: Texts for the detection of the format: a chat template that contains all of them has this format, unless
+            an earlier format matches. None: the text is `trigger`. Empty: the format is never detected.
+        separator: Text between two calls in a section, or in a response that has calls only. Empty: the next call
+            follows at once. In a response that may also have free text, calls outside of a section may have any text
+            between them.
         opens: Beginning of the section with all calls of a response. Empty: calls are not in a section.
         closes: End of the section.
         parameters: Notation of the arguments. None: one JSON object.
         several: True if a response may have several calls.
         alone: True if a response has either calls or text, not both. A response that does not start with `trigger` is
             text.
-        ends_thoughts: True if a call may end the reasoning, without the end marker of the reasoning.
+        ends_thoughts: True if a call may end the reasoning, without the end marker of the reasoning. Set this for a
+            model family that reasons and sometimes calls a tool without the end marker.
         names: Regular expression that a whole function name must match.
         texts: Regions (text between markers) that contain all text except calls. Empty: text has no markers.
         id_length: Number of characters in `$random`.
