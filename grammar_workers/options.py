@@ -35,7 +35,7 @@ class GrammarOptions(DocumentedModel, extra="forbid", frozen=True):
     Exceptions are strings that the schema lists, property names, and all strings if the request has banned words. If
     the vocabulary has no tokens for a character, strings may contain it only as an escape. So with `minimal`, strings
     cannot contain the character, unless JSON requires the escape. With `any`, the mask of a free string takes longer,
-    because the engine traverses the whole vocabulary."""
+    because less of it is precomputed."""
     additional_properties: bool = True
     """Value of `additionalProperties` in objects without this keyword. JSON Schema defines `true`. `false`: only
     declared properties are allowed."""

@@ -70,8 +70,8 @@ def reference() -> str:
             "## Formats",
             "Turnstile asserts these formats of JSON Schema in all drafts, unless the option `format` is `annotate`. "
             "Any other format is an annotation, and `TokenFSM.notes` lists it. Some valid texts of a format are never "
-            "generated. The table lists them. `not: {format: ...}` also excludes these texts, and texts that have the format only in "
-            "a later draft.\n\n" + table(["format", "valid texts that are not generated"], _formats()),
+            "generated. The table lists them. `not: {format: ...}` also excludes these texts, and texts that have the "
+            "format only in a later draft.\n\n" + table(["format", "valid texts that are not generated"], _formats()),
         ),
         (
             "## Regular expressions",
