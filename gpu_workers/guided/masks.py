@@ -3,8 +3,11 @@
 A *mask* is the set of tokens that the grammar allows in a state. When a sequence reaches a state for the first time,
 the automaton may already have the mask: the mask was prefetched, or another state of the same mask equivalence class
 has it. Then the engine thread takes this mask. Otherwise a thread pool computes the mask, because a mask of a
-pathological grammar takes long. Later the engine thread looks the mask up in a dictionary. A mask that is not ready
-delays only its own sequence.
+pathological grammar takes long. Later the engine thread looks the mask up in a dictionary.
+
+A mask that is not ready delays its own sequence, and sequences with the same grammar whose last token has not advanced
+their state yet (`Constraint.behind`): advancing needs the lock of the automaton. If the last mask of the grammar was
+computed fast, the whole step waits for the mask, up to `mask_timeout_ms`. Sequences with other grammars go on then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Selection of the prefix tree for a slow mask: the plain tree of all tokens or a folded tree.
 
-A mask is computed by a walk of a prefix tree of the tokens. In a folded tree, equivalent bytes share an edge, so a walk
-of it takes less time. For example, `[a-z]+` treats all letters alike (see `vocabulary.folded_trie`).
+A mask is computed by a walk of a prefix tree of the tokens. A *long walk* is a walk of the plain tree from a state that
+reads many bytes (`_reads_many` in `kernels.mask`). In place of such a walk, the kernel returns WIDE, and the recognizer
+calls `WalkedTrees.choose`. In a folded tree, equivalent bytes share an edge, so a walk of it takes less time. For
+example, `[a-z]+` treats all letters alike (see `vocabulary.folded_trie`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ A configuration describes how the byte automaton can continue: mostly by a state
 of the TokenFSM is the number of a configuration. Numbers and masks are assigned when a state is first visited:
 
     configuration   --> state (an integer)
-    state           --> mask of the allowed tokens (one walk of the prefix tree). Equal masks are stored once.
+    state           --> mask of the allowed tokens. Equal masks are stored once. The mask is taken from another state
+                        of the same mask equivalence class, or was prefetched, or is computed (see `fill_mask` in
+                        `kernels.mask`).
     (state, token)  --> next state (a dozen byte steps and one dictionary look-up)
 
 A regular specification has finitely many states. A recursive one has more states for deeper nesting. State numbers
@@ -115,8 +117,9 @@ class TokenFSM:
     def allowed_mask(self, state: StateId) -> MaskRow:
         """Return the mask of a state, read-only uint32 [ceil(V / 32)]. No bit is set for state -1.
 
-        Bit t % 32 of word t // 32 is set if token t is allowed. V is the size of the vocabulary. The mask is computed
-        at the first call for a state. LimitExceededError is raised if this exceeds a limit on work or memory.
+        Bit t % 32 of word t // 32 is set if token t is allowed. V is the size of the vocabulary. The first call for a
+        state computes the mask, unless it was prefetched or a state of the same mask equivalence class has it.
+        LimitExceededError is raised if this exceeds a limit on work or memory.
         """
         return self._rows[self._row_number(state)]
 

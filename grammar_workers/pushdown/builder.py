@@ -335,8 +335,8 @@ class PushdownBuilder:
                 in characters. -1: no maximum.
             base: Kind of the record. FREE_STRING: the rest of a JSON string of any characters is allowed. TOLERATES_ANY
                 or TOLERATES_UNESCAPED: all sequences of up to `run` characters are allowed (the second kind: without
-                characters that JSON must escape). A state (0 or more): the state has the same transitions as that
-                state, except for certain strings.
+                characters that JSON must escape). A state of a free string (0 or more): the state has the same
+                transitions as that state, except for certain strings. The bounds are those of the free string.
             run: Maximum length of a sequence in characters, at most 32 (TOLERATED_RUN).
 
         Returns:

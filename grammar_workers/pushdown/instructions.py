@@ -105,8 +105,9 @@ GUARD_HALF = 31
 #
 # - FREE_STRING: a JSON string of any characters. LOOP_MINIMUM and LOOP_MAXIMUM bound its length in characters (-1: no
 #   maximum).
-# - A state: this state has the same transitions as that one, except for certain strings (such as declared property
-#   names).
+# - A state, which must be in a JSON string of any characters: this state has the same transitions as that one, except
+#   for certain strings (such as declared property names). LOOP_MINIMUM and LOOP_MAXIMUM bound the length of the string,
+#   as with FREE_STRING: the kernels do not read the loop of that state.
 # - TOLERATES_ANY, TOLERATES_UNESCAPED: the state tolerates LOOP_RUN characters (at most TOLERATED_RUN) while the
 #   counter is between LOOP_MINIMUM and LOOP_MAXIMUM (-1: no maximum).
 #

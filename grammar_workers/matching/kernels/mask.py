@@ -91,16 +91,23 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
 def fill_mask(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     """Compute the mask (bit set of allowed tokens) of a configuration, without end tokens.
 
-    The method depends on the state:
+    The method depends on the loop of the state (LOOP_BASE, see `instructions`):
 
-    - Inside a free JSON string (any characters), a precomputed mask has the tokens that stay inside the string. There
-      is one such mask for each maximum number of characters (`StringSlices.body`). A walk of a small prefix tree adds
-      the tokens that may close the string. This walk reads only the bytes of these tokens from the closing quote on,
-      or all their bytes if the length of the string is restricted.
-    - A state may differ from another state (LOOP_BASE) only for certain strings, such as declared property names. The
-      mask of the other state is computed, and a walk corrects the differences.
-    - A state that allows all short runs of characters has a precomputed mask, too. A walk adds the few other tokens.
-    - For all other states, the prefix tree that `walked` selects is walked.
+    - FREE_STRING (a JSON string of any characters): the precomputed mask `body` for the number of characters that are
+      left has the tokens that stay inside the string. `walk_tree` adds the tokens that close the string: in `tails`
+      (their bytes from the quote on), or in `closing` (all their bytes) if a bound of the length is near.
+    - The number of a state of a free string, and this state can be entered: the mask of the free string, as above. Then
+      `correct_row` sets and clears the tokens that the two states read differently, such as declared property names.
+    - The number of a state of a free string that cannot be entered now: `walk_vocabulary`. It skips the bytes that both
+      states read in the same way (`dead`), so few nodes are left.
+    - TOLERATES_ANY or TOLERATES_UNESCAPED for 32 characters (LOOP_RUN), and the counter is not near a bound: the
+      precomputed mask of `any_character` or `any_but_escaped`. `walk_tree` adds the tokens in its `rest`.
+    - All others, if the walk is long (`_reads_many`): the result is WIDE. The caller selects a tree with
+      `WalkedTrees.choose`: the folded tree (`_walk_folded`) or the tree of all tokens (`walk_vocabulary`).
+    - All others: `walk_vocabulary`. At nodes with many children, it finds the next allowed child in a table (*fan*). It
+      allows a subtree as a whole if the state tolerates all characters of the subtree (`tolerates`).
+
+    The callers then add the tokens of token edges and the end tokens, and clear the tokens that repeat unique items.
 
     The call replaces the trace in `arrays.stack` (see `step`). The new trace records the stack frames and the ranges of
     counters on which the mask and the result of `may_end` depend.

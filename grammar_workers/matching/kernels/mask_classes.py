@@ -5,6 +5,9 @@ depends (the trace, see `step`): the state, the topmost stack frames that were p
 configurations that agree with this record are one class. Deep in nested objects, the mask inside a string mostly
 depends on one or two frames. In a string with a maximum length, the mask depends on the counter only near the end. So
 infinitely many configurations have a few dozen masks.
+
+The classes are no equivalence classes in the strict sense. They may overlap, because two walks may record different
+parts of configurations; `find_class` returns one of the classes of a configuration. Two classes may have equal masks.
 """
 
 from __future__ import annotations
