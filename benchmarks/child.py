@@ -8,7 +8,16 @@ from typing import Any
 
 
 class ChildFailedError(Exception):
-    """The child process has crashed or timed out during a request. A new process is ready for the next request."""
+    """The child process has crashed or timed out during a request. A new process is ready for the next request.
+
+    Args:
+        message: What has happened.
+        exit_code: Exit code of the process, negative for a signal. None: a timeout.
+    """
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class Child:
@@ -53,12 +62,13 @@ class Child:
         try:
             if self._connection.poll(self._timeout_s):
                 return self._connection.recv()
-            failure = f"no answer within {self._timeout_s} s"
+            failure, code = f"no answer within {self._timeout_s} s", None
         except EOFError:
-            failure = "the process died"
+            self._process.join()
+            failure, code = "the process died", self._process.exitcode
         self.close()
         self._start()
-        raise ChildFailedError(failure)
+        raise ChildFailedError(failure, code)
 
     def close(self) -> None:
         """Kill the process."""

@@ -6,10 +6,12 @@ The folder OUT has the format of MaskBench's own runner, so MaskBench's script `
 
     FILE.json   results of one schema: verdicts, time to compile, time of each mask
     meta.txt    versions, machine, vocabulary and limits, as JSON
-    log.txt     schemas that ended their process, with MaskBench's exit codes: -14 (time limit), -6 (crash)
+    log.txt     schemas that ended their process, with its exit code, or -14 (time limit)
 
 Texts are serialized and compared as MaskBench does: `json.dumps`, token by token, up to the first disallowed token.
-There are two differences. The vocabulary is Tekken, with 131,072 tokens. A text counts as accepted only if it may end.
+There are three differences. The vocabulary is Tekken, with 131,072 tokens. A text counts as accepted only if it may
+end. Processes have no memory limit. MaskBench's script divides by the number of masks that took 10 ms or more, so it
+fails if there are none.
 
 A run can be interrupted and started again with the same arguments: schemas with results are skipped. If a schema ends
 the process, its results say so, and the next schema gets a new process.
@@ -40,16 +42,19 @@ MODULES = {"turnstile": "turnstile-llm"}
 OPTIONS = {"turnstile": {"whitespace": "flexible"}, "xgrammar": {"comparable": True}}
 
 
-def as_maskbench(outcome: Outcome) -> dict[str, Any]:
+def as_maskbench(outcome: Outcome, tests: int) -> dict[str, Any]:
     """Return an outcome in the format of MaskBench's runner. Times are in whole microseconds.
 
     Args:
-        outcome: Verdicts and times of one schema, without a crash.
+        outcome: Verdicts and times of one schema.
+        tests: Number of instances of the schema.
     """
     masks, compiled = [wall // 1000 for _, wall in outcome.steps], outcome.compile[1] // 1000
+    if masks:  # MaskBench computes the first mask in the first step
+        masks[0] += (outcome.first_mask[1] - outcome.compile[1]) // 1000
     found = {
         "id": outcome.name,
-        "num_tests": outcome.valid + outcome.invalid,
+        "num_tests": tests,
         "num_valid_tests": outcome.valid - len(outcome.rejected),
         "num_invalid_tests": outcome.invalid - len(outcome.accepted),
         "ttfm_us": compiled,
@@ -59,9 +64,10 @@ def as_maskbench(outcome: Outcome) -> dict[str, Any]:
         "max_mask_us": max(masks, default=0),
         "all_mask_us": masks,
     }
-    if outcome.refusal:
-        found["compile_error"] = outcome.refusal
-    for number, should in [(n, "accept") for n, _ in outcome.rejected] + [(n, "reject") for n in outcome.accepted]:
+    if outcome.refusal or outcome.crash:
+        found["compile_error"] = outcome.refusal or outcome.crash
+    wrong = [(number, "accept") for number, _ in outcome.rejected] + [(number, "reject") for number in outcome.accepted]
+    for number, should in sorted(wrong):  # the last one counts
         found["validation_error"] = f"test #{number}: should {should} but didn't"
     return found
 
@@ -77,9 +83,9 @@ def meta(options: argparse.Namespace) -> dict[str, Any]:
     cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or [platform.machine()]
     machine = {"cpu": cpu[0], "cores": os.cpu_count(), "memory_bytes": psutil.virtual_memory().total}
     found = {"id": options.engine, "name": options.engine.capitalize(), "module": module, "cmd": sys.argv}
-    found |= {"module_version": versions[module], "versions": {**versions, "python": sys.version}}
-    found |= {"info": f"timeout {options.time_limit}s, 1 thread", "vocabulary": "tekken", "machine": machine}
-    return found | {"platform": platform.platform()}
+    versions |= {"python": sys.version, "platform": platform.platform()}
+    found |= {"module_version": versions[module], "versions": versions, "machine": machine, "vocabulary": "tekken"}
+    return {**found, "info": f"timeout {options.time_limit}s, 1 thread"}
 
 
 def main() -> int:
@@ -91,18 +97,20 @@ def main() -> int:
     add_sample(parser)
     options = parse_with_data(parser)
     options.output.mkdir(parents=True, exist_ok=True)
+    if (options.output / "meta.txt").exists():
+        earlier = json.loads((options.output / "meta.txt").read_bytes())
+        if any(earlier[name] != meta(options)[name] for name in ("id", "info", "versions", "machine")):
+            parser.error(f"{options.output} has results of another engine, version, machine or time limit")
     (options.output / "meta.txt").write_text(json.dumps(meta(options), indent=2))
     todo = [path for path in chosen(options.data, options.sample) if not (options.output / path.name).exists()]
     worker = Child(serve, options.engine, OPTIONS.get(options.engine, {}), False, timeout_s=options.time_limit)
     with (options.output / "log.txt").open("a") as log:
         for path in progress(todo, "schemas"):
             try:
-                outcome = worker.ask(path)
+                found = as_maskbench(worker.ask(path), len(json.loads(path.read_bytes())["tests"]))
             except ChildFailedError as error:
-                outcome = Outcome(path.name, crash=str(error))
-                print(f"{path.name}: {error}\nExit code: {-14 if 'answer' in str(error) else -6}", file=log, flush=True)
-            # Without `num_tests`, MaskBench's script counts a crash.
-            found = {"id": path.name, "crash": outcome.crash} if outcome.crash else as_maskbench(outcome)
+                found = {"id": path.name, "crash": str(error)}  # MaskBench's script counts a crash without `num_tests`
+                print(f"{path.name}: {error}\nExit code: {error.exit_code or -14}", file=log, flush=True)
             # An interruption leaves no half file.
             (options.output / "unfinished").write_text(json.dumps(found, indent=2))
             (options.output / "unfinished").replace(options.output / path.name)

@@ -25,7 +25,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,6 @@ from tests.redis_server import free_port
 from tests.vllm.server import wait_for
 
 MODEL = REPOSITORY / "models" / "turnstile-tiny"
-IDLE_S = 5.0
 CPU_COLUMN = "CPU ms/request"
 
 
@@ -158,7 +156,6 @@ def main() -> int:
         ]
         for target in targets:
             measure(target, Load(2, 0.5, seconds=3, max_tokens=64))  # everything has run once
-        idle = _idle_shares(targets)
         print(f"Each cell: {' / '.join(target.name for target in targets)}.\n")
         table = Table("clients", "structured", "schemas", *columns)
         for load in progress(loads(options), "rows of the table"):
@@ -166,15 +163,7 @@ def main() -> int:
             schemas = ("unique" if load.unique else "known") if load.structured else ""
             cells = [" / ".join(cells[column] for cells in found) for column in columns]
             table.row(load.clients, f"{load.structured:.0%}", schemas, *cells)
-    print(f"\nCPU without any request, of one core: {idle}")
     return 0
-
-
-def _idle_shares(targets: list[Target]) -> str:
-    before = [target.cpu_seconds() for target in targets]
-    time.sleep(IDLE_S)
-    shares = [(target.cpu_seconds() - spent) / IDLE_S for target, spent in zip(targets, before, strict=True)]
-    return ", ".join(f"{target.name} {share:.0%}" for target, share in zip(targets, shares, strict=True))
 
 
 if __name__ == "__main__":

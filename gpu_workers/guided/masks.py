@@ -18,14 +18,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder
+from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder, MaskOf
 from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.request import GenerationRequest, RequestError
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
@@ -36,6 +35,9 @@ T = TypeVar("T")
 # Maximum size, in bytes, of the text that a constrained output continues.
 # It is tokenized in Python, which takes 50 µs per byte of a long run of spaces.
 MOST_BEGUN_BYTES = 1 << 15
+
+# Maximum number of masks in a search for forced text in the engine thread. A longer search runs on another thread.
+MOST_KNOWN_MASKS = 48
 
 # The engine waits for masks of a grammar only if its last mask took less than this, in seconds.
 # With a slower grammar, each wait would delay the whole batch.
@@ -111,8 +113,8 @@ class MaskReader:
         Args:
             fsm: Automaton of the grammar.
             state: State at which the text begins.
-            only_known: True: compute no mask, so the search takes less than a millisecond. It fails if it needs a mask
-                that the automaton does not have yet. False: compute masks, which may take long.
+            only_known: True: compute no mask. The search fails if it needs a mask that the automaton does not have yet,
+                or more than `MOST_KNOWN_MASKS` masks. False: compute masks, which may take long.
 
         Returns:
             Forced text by state: the whole text for `state`, and the rest of it for later states along the text. Empty
@@ -120,7 +122,7 @@ class MaskReader:
         """
         assert self.finder is not None
         try:
-            return self.finder.find_all(fsm, state, partial(_known_mask, fsm) if only_known else fsm.allowed_mask)
+            return self.finder.find_all(fsm, state, _known_masks(fsm) if only_known else fsm.allowed_mask)
         except Exception:  # a later state cannot be computed: a sequence that reaches it gets the error
             return {}
 
@@ -248,11 +250,17 @@ class MaskTable:
         self._forced.update(self._reader.forced_text(fsm, state))
 
 
-def _known_mask(fsm: TokenFSM, state: int) -> NDArray[np.uint32]:
-    mask = fsm.known_mask(state)
-    if mask is None:
-        raise LookupError(f"the mask of state {state} is not cached")
-    return mask
+def _known_masks(fsm: TokenFSM) -> MaskOf:
+    """Return a function that returns cached masks. LookupError: no cached mask, or too many calls."""
+    numbers = iter(range(MOST_KNOWN_MASKS))
+
+    def known(state: int) -> NDArray[np.uint32]:
+        mask = fsm.known_mask(state)
+        if mask is None or next(numbers, None) is None:
+            raise LookupError(f"the mask of state {state} is not cached, or the search takes too long")
+        return mask
+
+    return known
 
 
 class ForbiddenTokenError(ValueError):

@@ -36,7 +36,8 @@ def as_if(name: str, options: dict[str, Any], warm: bool, connection: Connection
         if path.name == "b.json":
             connection.send(Outcome(path.name, refusal="no such type"))
         else:
-            connection.send(Outcome(path.name, valid=2, invalid=3, compile=(5, 4_200_000), steps=steps, **wrong))
+            times: dict[str, Any] = {"compile": (5, 4_200_000), "first_mask": (6, 4_206_000), "steps": steps}
+            connection.send(Outcome(path.name, valid=2, invalid=3, **times, **wrong))
 
 
 def run(data: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,22 +63,25 @@ def test_a_run_that_is_continued_after_a_crash(tmp_path: Path, monkeypatch: pyte
     assert sorted(found) == sorted(TESTS)
     assert found["a.json"] == {
         "id": "a.json",
-        "num_tests": 5,
+        "num_tests": 2,
         "num_valid_tests": 2,
         "num_invalid_tests": 3,
         "ttfm_us": 4200,
         "max_ttfm_us": 4200,
         "num_tokens": 2,
-        "masks_us": 9,
-        "max_mask_us": 7,
-        "all_mask_us": [2, 7],
+        "masks_us": 15,
+        "max_mask_us": 8,
+        "all_mask_us": [8, 7],
     }
     assert found["b.json"]["compile_error"] == "no such type"
     assert found["c.json"]["num_invalid_tests"] == 2
     assert "should reject" in found["c.json"]["validation_error"]
     assert "num_tests" not in found["d.json"], "MaskBench's script counts a crash by this"
-    assert "Exit code: -6" in (output / "log.txt").read_text().splitlines()
+    assert "Exit code: 3" in (output / "log.txt").read_text().splitlines()
 
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--time-limit", "7"])
+    with pytest.raises(SystemExit):
+        maskbench_runner.main()  # its times would stand beside those of another limit
     meta = json.loads((output / "meta.txt").read_text())
     assert meta["name"] == "Turnstile" and meta["module_version"] == meta["versions"]["turnstile-llm"]
     assert meta["machine"]["cores"] == multiprocessing.cpu_count()
@@ -116,7 +120,7 @@ def test_verdicts_and_times_of_the_engine_itself(tmp_path: Path) -> None:
     outcome = Outcome("x.json")
     tests = [{"valid": True, "data": [1]}, {"valid": True, "data": [2]}, {"valid": False, "data": [12]}]
     maskbench.measure(Engine(), {"schema": {}, "tests": tests}, outcome, maskbench.Stopwatch(), warm=False)
-    found = maskbench_runner.as_maskbench(outcome)
+    found = maskbench_runner.as_maskbench(outcome, len(tests))
     assert (found["num_tests"], found["num_valid_tests"], found["num_invalid_tests"]) == (3, 1, 1)
     assert found["validation_error"] == "test #1: should accept but didn't"
     assert found["num_tokens"] == len(found["all_mask_us"]) > 3
