@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -31,12 +30,10 @@ OBJECTS = {
 
 
 @pytest.fixture(scope="module")
-def few_objects() -> Iterator[None]:
+def few_objects() -> None:
     """Collections leave out what other tests have made and keep: looking through it takes a second each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def test_collections_go_on_after_the_last_compilation() -> None:
@@ -139,4 +136,3 @@ def test_a_process_that_serves_collects_old_garbage_seldom(monkeypatch: pytest.M
     finally:
         monkeypatch.undo()
         gc.set_threshold(*before)
-        gc.unfreeze()
