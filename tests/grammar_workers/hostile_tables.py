@@ -1,7 +1,7 @@
 """Run as a program: loads automata whose tables somebody has tampered with, and uses whatever is not refused.
 
 The digest of an artifact keeps accidents out, not somebody who can write to the store: the tables themselves must be
-checked. Run in a process of its own, because what this looks for is a crash. Prints how many tables were loaded.
+checked. Run in a process of its own, because what this looks for is a crash.
 """
 
 from __future__ import annotations
@@ -175,13 +175,21 @@ def payloads_with_wild_registers() -> Iterator[bytes]:
             yield builder.build(start).to_bytes()
 
 
+def main(seed: str, *tasks: str) -> None:
+    """Print how many tables of each task were loaded. A task is a kind of tables and a number of rounds, as KIND=N."""
+    for task in tasks:
+        kind, _, rounds = task.partition("=")
+        numbers = random.Random(seed)
+        if kind == "counters":
+            loaded = used(payloads_with_wild_registers(), numbers)
+        elif kind == "graphs":
+            loaded = used(tampered_graphs(int(rounds), numbers), numbers, b"")
+        elif kind == "distinct":
+            loaded = used(tampered_with_distinct_values(int(rounds), numbers), numbers, DistinctRecognizer.KIND)
+        else:
+            loaded = used(tampered_payloads(int(rounds), numbers), numbers)
+        print(task, loaded, flush=True)
+
+
 if __name__ == "__main__":
-    numbers = random.Random(sys.argv[2] if len(sys.argv) > 2 else 0)
-    if sys.argv[1] == "counters":
-        print(used(payloads_with_wild_registers(), numbers))
-    elif sys.argv[1] == "graphs":
-        print(used(tampered_graphs(int(sys.argv[3]), numbers), numbers, b""))
-    elif sys.argv[1] == "distinct":
-        print(used(tampered_with_distinct_values(int(sys.argv[3]), numbers), numbers, DistinctRecognizer.KIND))
-    else:
-        print(used(tampered_payloads(int(sys.argv[3]), numbers), numbers))
+    main(*sys.argv[1:])
