@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,23 +19,41 @@ import pytest
 from ray.serve._private import constants
 
 from deployments.cli.arguments import UsageFailure
+from deployments.cli.main import main
 from deployments.local import launcher, preflight, server
 from deployments.local.launcher import environment
 from deployments.shipped import REPOSITORY
 from tests.redis_server import free_port
 
-
-def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deployments.local.launcher", str(config), "--port", str(port)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
+Refused = Callable[[Path, int], str]
 
 
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text((REPOSITORY / "configs" / "local.yaml").read_text() + "aplications: []\n")
-    result = launch(config, 0)
+    command = [sys.executable, "-m", "deployments.local.launcher", str(config), "--port", "0"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
     assert result.returncode == 2
     assert "unknown key `aplications`" in result.stderr
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Serves in this process, in which nothing may start. Returns what is printed on stderr."""
+
+    def start(*_: Any) -> None:
+        raise AssertionError("it was not refused")
+
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(server.StopSignals, "install", lambda _: None)
+    monkeypatch.setattr(server, "compile_visibly", start)
+
+    def refused(config: Path, port: int) -> str:
+        options = Namespace(port=port, metrics_port=None, deadline=60, model=None, engine=None)
+        assert server.serve_locally(config, options) == 2
+        return capsys.readouterr().err
+
+    return refused
 
 
 @pytest.mark.parametrize(
@@ -47,34 +67,32 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_model_of_the_config_that_is_not_there_is_named_before_ray_starts(
-    tmp_path: Path, line: str, place: str
+    tmp_path: Path, refused: Refused, line: str, place: str
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         "applications:\n  - name: turnstile\n    import_path: deployments.app:build_app\n    args:\n      " + line
     )
-    result = launch(config, 0)
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"error: {config}: `applications.0.args`: {place}: there is no folder ")
-    assert len(result.stderr.splitlines()) == 1 and "Hugging Face id is written" in result.stderr
-    assert "starting a local Ray" not in result.stdout
+    error = refused(config, 0)
+    assert error.startswith(f"error: {config}: `applications.0.args`: {place}: there is no folder ")
+    assert len(error.splitlines()) == 1 and "Hugging Face id is written" in error
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_a_port_in_use_is_named(refused: Refused) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        result = launch(REPOSITORY / "configs" / "local.yaml", port)
-    assert result.returncode == 2
-    assert f"port {port}" in result.stderr
+        assert f"port {port}" in refused(REPOSITORY / "configs" / "local.yaml", port)
 
 
 @pytest.mark.parametrize("port", [80_000, -1])
-def test_a_port_that_is_none_is_one_line(port: int) -> None:
-    result = launch(REPOSITORY / "configs" / "local.yaml", port)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: argument --port: ") and len(result.stderr.splitlines()) == 1
+def test_a_port_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], port: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "local", "--port", str(port)])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: argument --port: ") and len(error.splitlines()) == 1
 
 
 def test_a_ray_that_does_not_start_is_the_reason() -> None:
