@@ -20,9 +20,9 @@ from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_gramma
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.pushdown import shortest
 from grammar_workers.types import TokenId
+from tests.grammar_workers.call_limit import at_most
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
-from tests.grammar_workers.test_limits import at_most
 from tests.grammar_workers.vocabularies import (
     LARGE,
     SMALL,

@@ -11,7 +11,8 @@ import pytest
 from grammar_workers import Limits, compile_grammar
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.matching.examples import draw_examples
-from tests.grammar_workers.test_limits import MOST_CALLS, at_most
+from tests.grammar_workers.call_limit import at_most
+from tests.grammar_workers.test_limits import MOST_CALLS
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
 LABEL = "a" * 61

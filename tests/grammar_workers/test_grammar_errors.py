@@ -15,8 +15,9 @@ from grammar_workers.errors import (
     UnsatisfiableError,
     UnsupportedFeatureError,
 )
+from tests.grammar_workers.call_limit import at_most
 from tests.grammar_workers.properties import PROPERTY
-from tests.grammar_workers.test_limits import MOST_CALLS, at_most
+from tests.grammar_workers.test_limits import MOST_CALLS
 from tests.grammar_workers.vocabularies import (
     accepts,
     bytes_vocabulary,

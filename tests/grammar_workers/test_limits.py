@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,35 +16,12 @@ from grammar_workers import GrammarError, GrammarOptions, Limits, compile_gramma
 from grammar_workers.budget import Budget, running
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.tags import leaves
+from tests.grammar_workers.call_limit import TooMuchWorkError, at_most
 from tests.grammar_workers.hostile_specifications import hostile_specification
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
 MOST_CALLS = 8_000_000
 """Python and C calls of one compilation at default limits: some seconds on a slow machine."""
-
-
-class TooMuchWorkError(BaseException):
-    """Not an Exception, so that nothing under test can swallow it."""
-
-
-@contextmanager
-def at_most(calls: int) -> Iterator[None]:
-    """Fail as soon as the block has made more calls than this."""
-    left = calls
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal left
-        if event in ("call", "c_call"):
-            left -= 1
-            if left < 0:
-                sys.setprofile(None)
-                raise TooMuchWorkError(f"more than {calls} calls, in {frame.f_code.co_qualname}")
-
-    sys.setprofile(count)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
 
 
 def json_schema(schema: Any) -> dict[str, Any]:
@@ -379,6 +353,26 @@ def test_random_hostile_specifications_are_refused_in_time(seed: int) -> None:
             compile_grammar(specification, bytes_vocabulary(), options=options)
     except GrammarError:
         pass
+
+
+@pytest.mark.parametrize("calls", [10, 100_000])
+def test_too_much_work_is_found(calls: int) -> None:
+    with pytest.raises(TooMuchWorkError) as caught, at_most(calls):
+        compile_grammar(BOMBS["a chain of oneOf"], bytes_vocabulary())
+    assert caught.value.__notes__ == [f"more than {calls} calls"]
+
+
+def test_calls_are_counted() -> None:
+    def python(many: int) -> None:
+        for _ in range(many):
+            len("")
+            (lambda: None)()
+
+    # The call of `python`, of what it calls, and a few of the context manager.
+    with at_most(2 * 500 + 10):
+        python(500)
+    with pytest.raises(TooMuchWorkError), at_most(2 * 500 - 1):
+        python(500)
 
 
 def test_it_makes_no_difference_what_was_compiled_before() -> None:
