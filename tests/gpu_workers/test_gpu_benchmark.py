@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,10 +74,14 @@ def test_the_whole_program_in_small(
     assert capsys.readouterr().out == document.table() + "\n"  # nothing runs twice
 
 
-def test_parts_that_fail_are_told_and_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_that_fail_are_told_and_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "gpu.json"
     first, second = Part("kernel", lambda settings, _: iter(())), Part("trace", lambda settings, _: iter(()))
-    parts.run_apart(first, ["--device", "nowhere"], file, 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "false")  # a program that fails at once
+        parts.run_apart(first, TOY, file, 60)
     parts.run_apart(second, TOY, file, 0.1)
     assert Document.read(file).states["kernel"][0] == "ended with status 1"
     parts.run_apart(first, TOY, file, 60)
