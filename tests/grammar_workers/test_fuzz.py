@@ -44,7 +44,7 @@ def test_a_seed_draws_the_same_cases_again() -> None:
 
 
 def test_processes_share_the_cases() -> None:
-    report = run_apart("apart", 2, 2)
+    report = run_apart("apart", 0.5, 2)
     assert not report.failures
     assert report.counts["cases"] > 1
 
