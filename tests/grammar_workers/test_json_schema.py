@@ -74,7 +74,7 @@ def test_a_value_is_accepted_exactly_when_it_is_valid(case: tuple[Schema, list[A
         assert accepted == is_valid(schema, write(value)), write(value)
 
 
-@settings(PROPERTY, max_examples=200)
+@settings(PROPERTY, max_examples=100)
 @given(schemas_and_values(wild=True), st.integers(0, 1 << 30).map(random.Random))
 def test_any_keywords_together_are_honoured_exactly_or_refused(
     case: tuple[Schema, list[Any]], rng: random.Random
@@ -96,7 +96,7 @@ def test_any_keywords_together_are_honoured_exactly_or_refused(
         assert accepted == is_valid(schema, write(value)), write(value)
 
 
-@settings(PROPERTY, max_examples=200)
+@settings(PROPERTY, max_examples=100)
 @given(schemas_and_values(wild=True), st.integers(0, 1 << 30).map(random.Random))
 def test_properties_come_in_any_order(case: tuple[Schema, list[Any]], rng: random.Random) -> None:
     """Both laws at once, for every order of the properties."""
