@@ -41,8 +41,8 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
     pytest.fail("no stream was cut")
 
 
-LONG = ("compiler", "compile-processes", "controller")
-"""Faults in `make test-long`."""
+LONG = ("model-replica", "compiler", "compile-processes", "controller")
+"""Faults in `make test-long`. `test_streams_go_on_where_they_were_cut` kills model replicas, too."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in FAULTS])
