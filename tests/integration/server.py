@@ -25,6 +25,8 @@ from tests.redis_server import free_port
 START_DEADLINE_S = 900
 METRICS_DEADLINE_S = 120
 LAUNCHER = "deployments.local.launcher"
+# Ray collects the metrics of its processes every second, not every ten: tests wait for values.
+_REPORTS = {"RAY_metrics_report_interval_ms": "1000"}
 
 
 def still_runs(process: psutil.Process) -> bool:
@@ -66,7 +68,7 @@ class Server:
         command = [sys.executable, "-m", LAUNCHER, str(self._config), "--port", str(self.port)]
         command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
         paths = os.pathsep.join(filter(None, (str(self._code), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": paths}
+        environment = {**_REPORTS, **os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": paths}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self._code, process_group=0
