@@ -37,8 +37,7 @@ from benchmarks.frame import add_sample, chosen, new_parser, progress
 from benchmarks.maskbench import Outcome, serve
 from benchmarks.maskbench_data import parse_with_data
 
-# Names of the distributions, and options with which the engines read the separators of `json.dumps`.
-MODULES = {"turnstile": "turnstile-llm"}
+# Options with which the engines read the separators of `json.dumps`.
 OPTIONS = {"turnstile": {"whitespace": "flexible"}, "xgrammar": {"comparable": True}}
 
 
@@ -78,7 +77,7 @@ def meta(options: argparse.Namespace) -> dict[str, Any]:
     Args:
         options: The command line.
     """
-    module = MODULES.get(options.engine, options.engine)
+    module = "turnstile-llm" if options.engine == "turnstile" else options.engine
     versions = {name: importlib.metadata.version(name) for name in (module, "numpy")}
     cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or [platform.machine()]
     machine = {"cpu": cpu[0], "cores": os.cpu_count(), "memory_bytes": psutil.virtual_memory().total}

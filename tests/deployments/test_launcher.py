@@ -46,7 +46,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(server.StopSignals, "install", lambda _: None)
-    monkeypatch.setattr(server, "compile_visibly", start)
+    monkeypatch.setattr(server, "compile_logged", start)
+    monkeypatch.setattr(server, "_serve", start)
 
     def refused(config: Path, port: int) -> str:
         options = Namespace(port=port, metrics_port=None, deadline=60, model=None, engine=None)
