@@ -2,18 +2,20 @@
 
     python -m tests.mutants --count 40 --seed 1 [--package grammar_workers] [--show]
 
-draws places in a package (numba kernels left out), breaks the code at one place at a time in a copy of the repository,
-and runs the package's tests until the first failure: the files that name the changed module first, at most `--seconds`
-per mutant. Prints a line for each mutant, and how many were killed. Tests that fail on the untouched code kill every
-mutant: run `make test` before.
+draws places in a package (without annotations and numba kernels), breaks the code at one place at a time in a copy of
+the repository, and runs the package's tests until the first failure: the files that name the changed module first, at
+most `--seconds` per mutant. Prints a line for each mutant, and how many were killed. Tests that fail on the untouched
+code kill every mutant: run `make test` before.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import difflib
+import math
 import os
 import random
 import re
@@ -27,9 +29,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deployments.shipped import REPOSITORY
+from grammar_workers.numba_options import cache
 
 PACKAGES = ("grammar_workers", "gpu_workers", "deployments")
-# Kernels are compiled and cached by content; other folders need environments of their own.
+# Decorators of functions that numba compiles: it would compile all kernels again, which takes minutes.
+KERNEL = re.compile("njit|compiled_for")
+# Kernels, and folders that need environments of their own.
 LEFT_OUT = re.compile(r"/kernels/|/device_step/|masked_scores_kernel|/vllm/|/sglang/|kernel\.py$")
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -106,9 +111,13 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def places(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of function bodies and class fields that decide something; no annotation, message or log line."""
+    """The nodes of function bodies and class fields that decide something; no annotation, message, log line, kernel."""
     for node in ast.iter_child_nodes(tree):
+        if node is getattr(tree, "returns", None):
+            continue
         match node:
+            case ast.FunctionDef() if any(KERNEL.match(ast.unparse(one)) for one in node.decorator_list):
+                continue
             case ast.Call(ast.Attribute(ast.Name("logger" | "warnings"))) | ast.JoinedStr():
                 continue
             case ast.Expr(ast.Call(ast.Attribute(ast.Name("logger" | "warnings")))) | ast.Expr(ast.Constant()):
@@ -133,9 +142,8 @@ def mutants_of(path: Path) -> list[Mutant]:
         starts.append(starts[-1] + len(line))
     found = []
     tree = ast.parse(source)
-    returned = {id(node.returns) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     for node in places(tree):
-        if not isinstance(node, ast.expr | ast.stmt) or id(node) in returned or node.end_lineno is None:
+        if not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None:
             continue
         begin, end = (
             starts[line - 1] + column
@@ -156,8 +164,11 @@ def drawn(packages: list[str], count: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def tests_of(module: str) -> list[str]:
-    """The package's test files, those first that name the module; a folder's tests before those of others."""
+def tests_of(module: str) -> list[list[str]]:
+    """The package's test files, in two runs: those that are likely to test the module, then the others.
+
+    The second run is usually not needed, and importing all files takes longer than most tests.
+    """
     package, _, rest = module.partition("/")
     dotted = module.removesuffix(".py").replace("/", ".")
     names = (f"{dotted} ", f"{dotted}\n", f"{dotted}.", Path(rest).stem)
@@ -168,27 +179,54 @@ def tests_of(module: str) -> list[str]:
         return (0 if Path(rest).stem in path.stem else 1, named)
 
     folder = REPOSITORY / "tests" / package
-    files = sorted((path for path in folder.rglob("test_*.py")), key=order)
-    return [str(path.relative_to(REPOSITORY)) for path in files]
+    files = sorted(folder.rglob("test_*.py"), key=order)
+    first = [path for path in files if order(path) < (1, len(names) - 1)] or files[:6]
+    runs = first, [path for path in files if path not in first]
+    return [[str(path.relative_to(REPOSITORY)) for path in run] for run in runs if run]
 
 
-def judged(copy: Path, files: list[str], seconds: float) -> str:
+def reuse_kernels(copy: Path, module: str) -> None:
+    """Let a mutant use the kernels of the unchanged code, if its module has no kernel but belongs to their digest."""
+    path = REPOSITORY / module
+    if path not in cache.SOURCES or b"from numba import" in path.read_bytes():
+        return
+    code = "from grammar_workers.numba_options import cache; print(cache.kernel_folders()[0])"
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment, stdout=subprocess.PIPE, text=True)
+    if told.returncode == 0:  # otherwise, the tests fail soon
+        folder = Path(told.stdout.strip())
+        shutil.copytree(folder.with_name(cache.kernel_folders()[0].name), folder, dirs_exist_ok=True)
+
+
+def judged(copy: Path, runs: list[list[str]], seconds: float) -> str:
     """Run the tests; return `killed by TEST`, `survived` or `survived until the time was over`."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *files]
-    process = subprocess.Popen(
-        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
-    )
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return "survived until the time was over"
-    if process.returncode == 0:
-        return "survived"
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    return f"killed by {failed[0] if failed else output.splitlines()[-1][:100]}"
+    left = math.ceil(seconds)
+    for files in runs:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *files]
+        process = subprocess.Popen(
+            command,
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+        output = None
+        # While this process is stopped, the tests in its group are stopped, too: such a pause counts as one second.
+        while output is None and left:
+            left -= 1
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = process.communicate(timeout=1)
+        if output is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return "survived until the time was over"
+        if process.returncode:
+            failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+            return f"killed by {failed[0] if failed else output.splitlines()[-1][:100]}"
+    return "survived"
 
 
 def main() -> int:
@@ -215,6 +253,7 @@ def main() -> int:
             began = time.monotonic()
             path.write_bytes(one.applied(source))
             try:
+                reuse_kernels(copy, one.path)
                 said = judged(copy, tests_of(one.path), options.seconds)
             finally:
                 path.write_bytes(source)
