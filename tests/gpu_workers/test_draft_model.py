@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_workers.model.loader import UnsupportedModelError, prepare
+from gpu_workers.speculative import logits_drafter
 from gpu_workers.speculative.draft_model import DraftModel, load_draft_model
 from tests.gpu_workers.support import (
     CONFIGS,
@@ -84,6 +85,14 @@ def test_a_perfect_drafter_saves_most_forward_passes() -> None:
     assert len(result.token_ids) == 40
     assert accepted == drafted > 20
     assert steps[1] < steps[0] / 3
+
+
+def test_a_draft_that_is_just_likely_enough_is_made() -> None:
+    """`draft_cost` is the smallest probability with which a token is drafted, here the estimate of a new sequence."""
+    drafter = draft_model(0, draft_cost=logits_drafter._PRIOR)
+    with running_engine(config=engine_config(**SETTINGS), draft_model=drafter) as engine:
+        run(engine, request([5] * 10, temperature=0, max_tokens=4))
+        assert engine.statistics.accepted_tokens > 0
 
 
 def test_drafts_stay_inside_mask_and_draft_vocabulary() -> None:

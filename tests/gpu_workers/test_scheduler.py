@@ -25,8 +25,9 @@ def make_pool(slots: int) -> KVPool:
     )
 
 
-def make_sequence(prompt: int) -> Sequence:
-    sequence = Sequence(request([1] * prompt), [1] * prompt, byte_vocabulary(), LENGTH, OutputStream(prompt, Outbox()))
+def make_sequence(prompt: int, grammar: str | None = None) -> Sequence:
+    stream = OutputStream(prompt, Outbox())
+    sequence = Sequence(request([1] * prompt, grammar=grammar), [1] * prompt, byte_vocabulary(), LENGTH, stream)
     sequence.settle()
     return sequence
 
@@ -96,3 +97,15 @@ def test_the_lowest_slot_is_taken_first_and_comes_back_clean() -> None:
     pool.release(0, 0)
     assert not pool.keys[0].any()
     assert [pool.acquire(), pool.acquire()] == [0, 1]
+
+
+def test_sequences_that_wait_for_grammars_take_half_of_the_slots() -> None:
+    async def live() -> list[int]:
+        scheduler = Scheduler(make_pool(4), EngineConfig(max_num_seqs=4))
+        sequences = [make_sequence(3, grammar) for grammar in ("late", None, "late", "late", None)]
+        for sequence in sequences:
+            scheduler.add(sequence)
+            scheduler.admit()
+        return [sequences.index(sequence) for sequence in scheduler.running]
+
+    assert asyncio.run(live()) == [0, 1, 2, 4]
