@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from gpu_workers.engine.engine import Engine
+from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, RequestError
+from gpu_workers.sequence.particles import ParticleGroup
 from gpu_workers.speculative.draft_model import load_draft_model
 from tests.gpu_workers.support import (
     CONFIGS,
@@ -173,6 +176,29 @@ def test_copies_are_computed_as_what_they_are_copies_of(device_step: str) -> Non
             expected = place[report["token_id"]] - np.logaddexp.reduce(allowed)
             assert report["logprob"] == pytest.approx(expected, abs=1e-9)
             state = fsm.next_state(state, report["token_id"])
+
+
+def test_when_particles_start() -> None:
+    """All but the first copy its prompt, so they start after it; none starts again when the last token is known."""
+    events: list[tuple[str, int]] = []
+
+    async def generate(particle: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        index = particle.choice_index
+        events.append(("start", index))
+        await asyncio.sleep(0)
+        events.append(("token", index))
+        probe = {"log_mass": -5.0 * index, "only_end": False}
+        yield GenerationOutput(reports=[{"token_id": 97, "probe": probe}])
+        for _ in range(5):
+            await asyncio.sleep(0)  # the engine may learn later that this token was the last
+        yield GenerationOutput(finish_reason="stop")
+
+    async def live() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await ParticleGroup(conditional(3, ess_threshold=1.0), generate, tasks).run()
+
+    asyncio.run(live())
+    assert events == [("start", 0), ("token", 0), ("start", 1), ("start", 2), ("token", 1), ("token", 2)]
 
 
 # -- limits and settings ---------------------------------------------------------------------------------------------

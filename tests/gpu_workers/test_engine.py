@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from gpu_workers.engine.engine import Engine
 from gpu_workers.output import GenerationOutput
@@ -507,3 +508,14 @@ def test_no_grammar_code_runs_for_rows_without_one(monkeypatch: pytest.MonkeyPat
     with running_engine() as engine:
         results = run(engine, *(request("abc", max_tokens=10, temperature=i % 2) for i in range(6)))
     assert all(result.error is None for result in results)
+
+
+def test_the_smallest_settings() -> None:
+    smallest = {"max_num_seqs": 1, "max_model_len": 2, "max_num_batched_tokens": 2, "long_prefill_token_threshold": 1}
+    smallest |= {"min_prefix_tokens": 1, "sparse_limit": 1, "automaton_cache_mb": 1, "device_table_mb": 1}
+    with running_engine(config=engine_config(**smallest)) as engine:
+        (result,) = run(engine, request([5], max_tokens=9))
+    assert len(result.token_ids) == 1 and result.finish_reason == "length"
+    for name, value in smallest.items():
+        with pytest.raises(ValidationError, match=name):
+            engine_config(**{name: value - 1})

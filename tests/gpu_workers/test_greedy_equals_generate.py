@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
 
 from tests.gpu_workers.support import CONFIGS, END, MAX_LENGTH, engine_config, request, run, running_engine, tiny_model
 
 
-def reference(model: PreTrainedModel, prompt: list[int], max_tokens: int) -> list[int]:
+def reference(model: PreTrainedModel, prompt: list[int], max_tokens: int, **settings: Any) -> list[int]:
     """Greedy tokens of `model.generate`, alone in its batch."""
     input_ids = torch.tensor([prompt])
     # Padding columns of the logits are no tokens: the engine never samples them, generate must not either.
@@ -23,6 +25,7 @@ def reference(model: PreTrainedModel, prompt: list[int], max_tokens: int) -> lis
         eos_token_id=END,
         pad_token_id=END,
         suppress_tokens=list(range(END + 1, model.config.vocab_size)),
+        **settings,
     )
     return output[0, len(prompt) :].tolist()
 
@@ -56,3 +59,32 @@ def test_output_ends_where_the_model_does() -> None:
         (result,) = run(engine, request(prompt, temperature=0))
     expected = reference(model, prompt, MAX_LENGTH - len(prompt))
     assert result.token_ids == expected
+
+
+class OutputPenalty(LogitsProcessor):
+    """Presence and frequency penalty, as OpenAI defines them, and a bias of one token."""
+
+    def __init__(self, begin: int, presence: float = 0, frequency: float = 0, bias: float = 0) -> None:
+        self.begin, self.presence, self.frequency, self.bias = begin, presence, frequency, bias
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        counts = torch.bincount(input_ids[0, self.begin :], minlength=scores.shape[1])
+        scores = scores - self.presence * (counts > 0) - self.frequency * counts
+        scores[0, 7] += self.bias
+        return scores
+
+
+def test_each_penalty_alone_is_that_of_generate() -> None:
+    model, prompt = tiny_model(CONFIGS["llama"]()), [7, 8, 9] * 3
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"repetition_penalty": 1.5}, {"repetition_penalty": 1.5}),
+        ({"presence_penalty": 1.0}, {"logits_processor": [OutputPenalty(len(prompt), presence=1.0)]}),
+        ({"frequency_penalty": 1.0}, {"logits_processor": [OutputPenalty(len(prompt), frequency=1.0)]}),
+        ({"logit_bias": {7: 2.0}}, {"logits_processor": [OutputPenalty(len(prompt), bias=2.0)]}),
+    ]
+    plain = reference(model, prompt, 20)
+    expected = [reference(model, prompt, 20, **settings) for _, settings in cases]
+    assert plain not in expected
+    with running_engine() as engine:
+        results = run(engine, *(request(prompt, temperature=0, max_tokens=20, **settings) for settings, _ in cases))
+    assert [result.token_ids for result in results] == expected

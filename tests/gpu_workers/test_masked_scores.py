@@ -93,3 +93,4 @@ def test_a_known_row_does_not_go_up_again() -> None:
     for _ in range(3):
         table.places(32, range(30), rows)
     assert table.uploaded == 30
+    assert table.table.nbytes <= device_rows._TABLE_NBYTES

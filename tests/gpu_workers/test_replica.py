@@ -396,6 +396,7 @@ def test_tokens_of_a_chat_are_the_prompt_of_its_generation(replica: Any) -> None
         tokenized = await replica.tokenize(prompt)
         _, last = await answer(replica, body(max_tokens=1))
         assert tokenized["count"] == last["prompt_tokens"] and tokenized["max_model_len"] == 512
+        assert tokenized["token_strs"] is None
         assert "Alice Moore is 34" in (await replica.detokenize(tokenized["tokens"]))["prompt"]
 
     asyncio.run(scenario())

@@ -106,6 +106,8 @@ def test_sequences_that_wait_for_grammars_take_half_of_the_slots() -> None:
         for sequence in sequences:
             scheduler.add(sequence)
             scheduler.admit()
+        # Without its grammar, a draft could not be verified.
+        assert [sequence.draft_room > 0 for sequence in sequences] == [False, True, False, False, True]
         return [sequences.index(sequence) for sequence in scheduler.running]
 
     assert asyncio.run(live()) == [0, 1, 2, 4]

@@ -182,6 +182,6 @@ def test_a_deadline_ends_a_generation_wherever_it_is() -> None:
         )
         sleeper.release.set()
     for result in (held, waiting):
-        assert result.error is not None
+        assert result.error is not None and result.finish_reason == "error"
         assert (result.error["status"], result.error["code"]) == (408, "deadline_exceeded")
     assert len(fine.token_ids) == 3
