@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from ray.serve import Application, Deployment
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
@@ -61,6 +61,23 @@ def test_options_come_from_the_arguments() -> None:
     scaling = replica._deployment_config.autoscaling_config
     assert scaling is not None and (scaling.min_replicas, scaling.max_replicas) == (2, 5)
     assert replica._deployment_config.graceful_shutdown_timeout_s == 60
+
+
+SMALLEST: dict[str, dict[str, Any]] = {
+    "router": {"replicas": 1, "max_prompt_bytes": 1, "max_body_bytes": 1, "max_ongoing_requests": 1},
+    "compiler": {"processes": 1, "max_ongoing_requests": 1, "autoscaling": {"min_replicas": 0, "max_replicas": 1}},
+    "replica": {"max_ongoing_requests": 1, "max_queued_requests": 1},
+}
+
+
+def test_the_smallest_numbers() -> None:
+    arguments = AppArguments.model_validate({"model": TINY, **SMALLEST})
+    assert arguments.model_dump(include=arguments.model_fields_set - {"model"}, exclude_unset=True) == SMALLEST
+    for tier, settings in SMALLEST.items():
+        for name, value in settings.items():
+            smaller = {**value, "max_replicas": 0} if isinstance(value, dict) else value - 1
+            with pytest.raises(ValidationError, match=rf"{tier}\.{name}"):
+                AppArguments.model_validate({"model": TINY, tier: {name: smaller}})
 
 
 def test_compilers_scale_by_their_backlog() -> None:

@@ -74,7 +74,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
         items(
             {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a', "namespace": None}
             | {"caller": {"type": "direct"}, "async_": False, "parsed_arguments": None},
-            {"type": "function_call_output", "call_id": "other", "output": "x"},
+            {"type": "function_call_output", "call_id": "d", "output": "x"},
         ),
     ),
     (MESSAGES, {"top_k": 0, "service_tier": "auto", "context_management": {"edits": []}, **CACHE}),

@@ -110,7 +110,9 @@ def test_precompiled_grammars_reach_the_tiers_as_they_are() -> None:
     tag = {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "b+"}, "end": "</a>"}
     specifications = [{"type": "structural_tag", "format": tag}, {"type": "json_schema", "schema": {"type": "string"}}]
     arguments = CompilerArguments.model_validate({"precompile": specifications})
-    again = [parse_specification(plain) for plain in arguments.plain_precompile()]
+    plain = arguments.plain_precompile()
+    assert plain[1]["schema"] == {"type": "string"}
+    again = [parse_specification(one) for one in plain]
     assert again == arguments.precompile == [parse_specification(plain) for plain in specifications]
 
 

@@ -84,6 +84,12 @@ def test_the_command_to_try_has_the_key_where_keys_are_on(tmp_path: Path) -> Non
     assert "-H 'Authorization: Bearer YOUR_API_KEY' " in server._greeting(config, None, 8081, "/logs")
 
 
+def test_the_port_for_probes_is_named_if_there_is_one() -> None:
+    config = load_config(LOCAL)
+    assert "; for probes: http://127.0.0.1:8123/health" in server._greeting(config, 8123, 8081, "/logs")
+    assert "for probes" not in server._greeting(config, None, 8081, "/logs")
+
+
 def test_a_start_beside_another_ray_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "other_rays", lambda: [4711])
     message = str(server._ray_failure("(The current node timed out)"))

@@ -64,6 +64,7 @@ async def test_a_stream_tells_the_same_as_the_whole_answer(
     whole = (await http.post("/v1/responses", json=fields, headers=headers)).json()
     Response.model_validate(whole)
     assert [item["type"] for item in whole["output"]] == ["reasoning", "message", "function_call"]
+    assert whole["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
     async with client.stream(model="tiny", extra_headers=headers, **fields) as stream:
         events = [event async for event in stream]
         final = await stream.get_final_response()
