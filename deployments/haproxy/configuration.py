@@ -132,7 +132,7 @@ def _sections(configuration: str) -> list[_Section]:
     for line in configuration.splitlines():
         if line[:1].strip() and not line.startswith("#"):
             sections.append(_Section(line.strip(), []))
-        elif line.strip() and sections:
+        elif sections:
             sections[-1].lines.append(line)
     return sections
 

@@ -43,7 +43,7 @@ def model_at_hand(model: str, place: str = "--model") -> str:
         if not (folder / _FILE).is_file():
             raise UsageFailure(f"{place}: {folder} holds no model: it has no {_FILE}")
         return str(folder.resolve())
-    if model.startswith(("/", ".", "~")) or not _ID.fullmatch(model):
+    if model.startswith(".") or not _ID.fullmatch(model):
         raise UsageFailure(f"{place}: there is no folder {model}, and a Hugging Face id is written OWNER/NAME")
     try:
         _check_id(model)

@@ -61,7 +61,7 @@ def test_the_limit_of_open_files_is_kept(tmp_path: Path, files: int) -> None:
 
 def test_a_configuration_of_another_ray_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownConfiguration, match="frontend http_frontend"):
-        hardened("global\n    maxconn 1\ndefaults\n    mode http\n", Settings(), tmp_path)
+        hardened("# of Serve\nglobal\n    maxconn 1\ndefaults\n    mode http\n", Settings(), tmp_path)
     (tmp_path / "haproxy.cfg").write_text("global\n")
     refused = subprocess.run(
         [*PROGRAM, "-f", str(tmp_path / "haproxy.cfg")], capture_output=True, text=True, check=False
