@@ -102,8 +102,8 @@ class PushdownBuilder:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing has been appended."""
-        return self.next_state == 2 and not self._rows
+        """True if no state has been appended."""
+        return self.next_state == 2
 
     def saved(self) -> PushdownBuilder:
         """Return a copy of the builder for `restore`."""

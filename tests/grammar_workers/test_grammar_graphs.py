@@ -99,6 +99,14 @@ def _with(graph: RuleGraph, **changes: Any) -> RuleGraph:
     return RuleGraph(**{**fields, **{name: value.astype(fields[name].dtype) for name, value in changes.items()}})
 
 
+def test_a_rule_goes_on_where_another_rule_calls_it() -> None:
+    """After the first `a`, `r` may go on within `root`, or begin within `t`: both remain possible."""
+    text = 'root ::= r "x" | t\nr ::= "a"* ("b" | "(" r ")")\nt ::= "a" r "y" | "[" t "]"'
+    fsm = compile_grammar(gbnf(text), bytes_vocabulary())
+    assert all(accepts(fsm, text) for text in ("bx", "abx", "aby", "aaby", "a(ab)y", "[aby]"))
+    assert not any(accepts(fsm, text) for text in ("by", "abxy", "[abx]"))
+
+
 @pytest.mark.parametrize("pattern", [r"\(*[ab]+\)*", r"[^c]*", r"(.{3})*", r"a|b|\(.*\)"])
 def test_a_recursive_grammar_and_a_pattern_at_once(pattern: str) -> None:
     """Exactly the texts that both allow, as each alone sees them."""
