@@ -35,7 +35,7 @@ PACKAGES = ("grammar_workers", "gpu_workers", "deployments")
 # Decorators of functions that numba compiles: it would compile all kernels again, which takes minutes.
 KERNEL = re.compile("njit|compiled_for")
 # Kernels, and folders that need environments of their own.
-LEFT_OUT = re.compile(r"/kernels/|/device_step/|masked_scores_kernel|/vllm/|/sglang/|kernel\.py$")
+LEFT_OUT = re.compile(r"/kernels/|/device_step/|masked_scores_kernel|/vllm/|/serve_llm/|/sglang/|kernel\.py$")
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -186,9 +186,8 @@ def tests_of(module: str) -> list[list[str]]:
 
 
 def reuse_kernels(copy: Path, module: str) -> None:
-    """Let a mutant use the kernels of the unchanged code, if its module has no kernel but belongs to their digest."""
-    path = REPOSITORY / module
-    if path not in cache.SOURCES or b"from numba import" in path.read_bytes():
+    """Let a mutant use the kernels of the unchanged code, if its module belongs to their digest."""
+    if REPOSITORY / module not in cache.SOURCES:
         return
     code = "from grammar_workers.numba_options import cache; print(cache.kernel_folders()[0])"
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
