@@ -15,6 +15,7 @@ from gpu_workers.request import RequestError
 from tests.gpu_workers.support import (
     CONFIGS,
     END,
+    MAX_LENGTH,
     TableFSM,
     engine_config,
     grammars,
@@ -98,6 +99,15 @@ def test_beams_equal_those_of_transformers(settings: dict[str, Any]) -> None:
         # Bytes of a character that was cut are no text.
         text = bytes(token for token in result.token_ids if token != END).decode("utf-8", "replace")
         assert text.startswith(result.text) and len(text) - len(result.text) <= 1
+
+
+@pytest.mark.parametrize("max_tokens", [None, 50])
+def test_a_search_ends_where_the_context_does(max_tokens: int | None) -> None:
+    prompt = np.random.default_rng(5).integers(0, 256, MAX_LENGTH - 4).tolist()
+    one = request(prompt, max_tokens=max_tokens, beam_search={"num_beams": 4})
+    with running_engine(config=engine_config(max_num_seqs=8, max_num_batched_tokens=32)) as engine:
+        (result,) = run(engine, one)
+    assert result.token_ids == expected(reference_model(), None, prompt, 4) and result.finish_reason == "length"
 
 
 def test_a_failing_grammar_fails_the_search() -> None:
