@@ -296,6 +296,18 @@ def test_tags_that_begin_alike_hold_others_or_end_early(
         (structural(["<f"], tag("<f", json_content(False), "")), UnsatisfiableError, "/tags/0/content/schema"),
         (structural(["<f"], tag("<f", {"type": "regex", "pattern": "ab"}, "b")), UnsatisfiableError, "/tags/0/content"),
         (
+            structural(
+                ["<f"],
+                tag(
+                    "<f",
+                    {"type": "all_of", "specifications": [json_content({}), {"type": "regex", "pattern": "1"}]},
+                    "",
+                ),
+            ),
+            UnsupportedFeatureError,
+            "/tags/0/content/specifications/1",
+        ),
+        (
             structural(["<f"], tag("<f", json_content({"items": {"type": "x"}}), "")),
             InvalidSpecificationError,
             "/tags/0/content/schema/items/type",
