@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
-# Maximum depth of the search, because schemas may refer to themselves.
+# Maximum depth of the search. Deeper schemas count as schemas that restrict nothing.
 _DEEPEST = 32
+
+
+@dataclasses.dataclass
+class _Document:
+    """A document that `$ref` refers to, and the types that were found for each reference (and property name)."""
+
+    root: Any
+    known: dict[tuple[str, str | None], frozenset[str]] = dataclasses.field(default_factory=dict)
 
 
 def types_of(schema: Any, key: str) -> frozenset[str]:
@@ -21,7 +30,7 @@ def types_of(schema: Any, key: str) -> frozenset[str]:
         Names of JSON types, such as `string`. All seven names if the schema does not restrict the property. Empty if
         keywords of the schema exclude each other.
     """
-    return _of_member(schema, key, schema, 0)
+    return _of_member(schema, key, _Document(schema), 0)
 
 
 def types_of_value(schema: Any, root: Any) -> frozenset[str]:
@@ -35,18 +44,18 @@ def types_of_value(schema: Any, root: Any) -> frozenset[str]:
         Names of JSON types, such as `string`. All seven names if the schema does not restrict the value. Empty if
         keywords of the schema exclude each other.
     """
-    return _of_value(schema, root, 0)
+    return _of_value(schema, _Document(root), 0)
 
 
-def _of_member(schema: Any, key: str, root: Any, depth: int) -> frozenset[str]:
+def _of_member(schema: Any, key: str, document: _Document, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return _TYPES
     properties = schema.get("properties", {})
-    found = _of_value(properties[key] if key in properties else schema.get("additionalProperties"), root, depth)
-    return _narrowed(found, schema, root, lambda part: _of_member(part, key, root, depth + 1))
+    found = _of_value(properties[key] if key in properties else schema.get("additionalProperties"), document, depth)
+    return _narrowed(found, schema, document, lambda part: _of_member(part, key, document, depth + 1), key)
 
 
-def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
+def _of_value(schema: Any, document: _Document, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return _TYPES
     found = _TYPES
@@ -57,18 +66,28 @@ def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
         if word in schema:
             values = schema[word] if word == "enum" else [schema[word]]
             found &= frozenset().union(*(_of_constant(value) for value in values))
-    return _narrowed(found, schema, root, lambda part: _of_value(part, root, depth + 1))
+    return _narrowed(found, schema, document, lambda part: _of_value(part, document, depth + 1))
 
 
 def _narrowed(
-    found: frozenset[str], schema: dict[str, Any], root: Any, types: Callable[[Any], frozenset[str]]
+    found: frozenset[str],
+    schema: dict[str, Any],
+    document: _Document,
+    types: Callable[[Any], frozenset[str]],
+    key: str | None = None,
 ) -> frozenset[str]:
     """Return the types in `found` that the schemas inside `schema` allow. `types` returns the types of one schema."""
     found = found.intersection(*map(types, schema.get("allOf", ())))
     for word in ("anyOf", "oneOf"):
         if parts := schema.get(word):
             found &= frozenset().union(*map(types, parts))
-    return found if "$ref" not in schema else found & types(target_of(schema["$ref"], root))
+    if "$ref" not in schema:
+        return found
+    place = schema["$ref"], key
+    if place not in document.known:
+        document.known[place] = _TYPES  # a reference to itself restricts nothing
+        document.known[place] = types(target_of(schema["$ref"], document.root))
+    return found & document.known[place]
 
 
 def _of_constant(value: Any) -> frozenset[str]:

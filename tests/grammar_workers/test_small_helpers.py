@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 from grammar_workers.dfa.charset import bits_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.reached import reached
+from grammar_workers.json_types import types_of, types_of_value
 from grammar_workers.memo import memoized
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import PushdownBuilder
@@ -87,3 +89,17 @@ def test_surrogates_are_no_characters() -> None:
     assert [is_scalar_value(code) for code in (-1, 0xD800, 0xDFFF, 0x110000)] == [False] * 4
     assert has_surrogate("a\udc00b") and has_surrogate("\ud800")
     assert not has_surrogate("a\ud7ff\ue000\U0001f600")
+
+
+def test_types_of_schemas_that_refer_to_others() -> None:
+    """A schema may be its own part, be reached in 3 ** 15 ways, or stand behind a long chain."""
+    types = ["null", "string"]
+    for schema in ({"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}):
+        assert types_of_value({**schema, "type": types}, schema) == set(types)
+    ways: dict[str, Any] = {str(n): {"anyOf": [{"$ref": f"#/{n + 1}"}] * 3} for n in range(15)} | {
+        "15": {"type": types}
+    }
+    assert types_of_value({"$ref": "#/0"}, ways) == set(types)
+    assert types_of({"properties": {"a": {"$ref": "#/$defs/0"}}, "$defs": {"0": {"type": types}}}, "a") == set(types)
+    chain = {str(n): {"$ref": f"#/{n + 1}"} for n in range(2000)}
+    assert len(types_of_value({"$ref": "#/0"}, chain)) == 7
