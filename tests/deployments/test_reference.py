@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 
 import pytest
 from pydantic import BaseModel
@@ -30,7 +31,10 @@ MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, En
 @pytest.mark.parametrize("name", NAMES)
 def test_the_committed_document_is_current(name: str) -> None:
     path = f"reference/{name}.md"
-    assert (REPOSITORY / "docs" / path).read_text() == documents()[path], "run: make reference"
+    committed, current = (REPOSITORY / "docs" / path).read_text(), documents()[path]
+    if name == "command-line" and sys.version_info >= (3, 12):  # argparse breaks other lines
+        committed, current = (" ".join(text.split()) for text in (committed, current))
+    assert committed == current, "run: make reference"
 
 
 def test_no_document_is_missing() -> None:
