@@ -12,6 +12,7 @@ import pytest
 
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
+from tests.deployments.judged_formats import JUDGED_BY_VLLM, THOUGHTS_NOT_JUDGED
 from tests.deployments.test_tool_calls import VALUES, cut, read
 
 Calls = list[tuple[str, Any]]
@@ -85,18 +86,6 @@ READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
     "json": _lines,
     "turnstile": lambda text: _behind(r"<call:(\w+)>", text),
 }
-
-
-JUDGED_BY_VLLM: set[ToolFormatName] = {
-    "hermes", "llama3", "mistral_list", "mistral", "deepseek_v3", "deepseek_v3_1", "kimi_k2", "granite3", "functools",
-    "cohere", "jamba", "apertus", "longcat", "internlm2", "granite_20b", "qwen3_coder", "seed_oss", "glm4_5", "glm4_7",
-    "minimax_m2", "deepseek_v3_2", "pythonic", "function_gemma", "gemma4", "lfm2", "olmo3", "deepseek_v4",
-}  # fmt: skip
-"""Formats that a parser of vLLM reads, too, in `tests/vllm/test_tool_parsers.py`, which compares this list with its
-own."""
-
-THOUGHTS_NOT_JUDGED: set[ToolFormatName] = set()
-"""Formats whose calls end the reasoning (`ends_thoughts`), and for which vLLM has no parser of the reasoning."""
 
 
 def test_every_format_has_a_second_reader() -> None:

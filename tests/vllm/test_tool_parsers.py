@@ -16,7 +16,7 @@ from vllm.reasoning import ReasoningParserManager
 
 from deployments.chat.thinking import FAMILIES, ReasoningParser
 from deployments.chat.tool_formats import TOOL_FORMATS, ToolFormatName
-from tests.deployments.test_tool_readers import JUDGED_BY_VLLM, THOUGHTS_NOT_JUDGED
+from tests.deployments.judged_formats import JUDGED_BY_VLLM, THOUGHTS_NOT_JUDGED
 from tests.vllm.tool_call_judge import (
     KINDS,
     Calls,
