@@ -96,11 +96,10 @@ def main() -> int:
     add_sample(parser)
     options = parse_with_data(parser)
     options.output.mkdir(parents=True, exist_ok=True)
-    if (options.output / "meta.txt").exists():
-        earlier = json.loads((options.output / "meta.txt").read_bytes())
-        if any(earlier[name] != meta(options)[name] for name in ("id", "info", "versions", "machine")):
-            parser.error(f"{options.output} has results of another engine, version, machine or time limit")
-    (options.output / "meta.txt").write_text(json.dumps(meta(options), indent=2))
+    described, file = meta(options), options.output / "meta.txt"
+    if file.exists() and json.loads(file.read_bytes()) | {"cmd": sys.argv} != described:
+        parser.error(f"{options.output} has results of another engine, version, machine or time limit")
+    file.write_text(json.dumps(described, indent=2))
     todo = [path for path in chosen(options.data, options.sample) if not (options.output / path.name).exists()]
     worker = Child(serve, options.engine, OPTIONS.get(options.engine, {}), False, timeout_s=options.time_limit)
     with (options.output / "log.txt").open("a") as log:

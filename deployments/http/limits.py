@@ -20,20 +20,20 @@ MAX_BUCKETS = 10_000
 
 
 @contextlib.contextmanager
-def counted(counts: Counter[str], tenant: str) -> Iterator[None]:
-    """Return a context that adds 1 to the count of a tenant (client) while its block runs.
+def counted(counts: Counter[str], name: str) -> Iterator[None]:
+    """Return a context that adds 1 to the count of a name (such as a tenant or a grammar key) while its block runs.
 
     Args:
-        counts: Number of running blocks by tenant; changed in place. A tenant whose count falls to zero is removed.
-        tenant: Name of the tenant.
+        counts: Number of running blocks by name; changed in place. A name whose count falls to zero is removed.
+        name: The name.
     """
-    counts[tenant] += 1
+    counts[name] += 1
     try:
         yield
     finally:
-        counts[tenant] -= 1
-        if not counts[tenant]:
-            del counts[tenant]
+        counts[name] -= 1
+        if not counts[name]:
+            del counts[name]
 
 
 class RateLimits:

@@ -277,7 +277,7 @@ class NewGrammars:
             pace = self._paces.setdefault(tenant, _Pace())
             self._check_wait(line, pace, key, tenant, left_s)
             turn = _Turn(tenant, line, await self._wait(line, tenant, key))
-            self._paces[tenant] = pace
+            self._paces[tenant] = pace  # kept for another minute
             for histogram in self._waits:
                 histogram.observe(turn.began - came)
             if key in self._known or self._under_way.setdefault(key, turn) is not turn:
